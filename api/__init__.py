@@ -1,0 +1,1 @@
+"""The kinds and the arithmetic on them: pure (spec 02)."""

@@ -1,0 +1,1 @@
+"""The aggregated API server (spec 03)."""

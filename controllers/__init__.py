@@ -1,0 +1,1 @@
+"""Reconcilers of the scheduling chain; one module each (spec 04)."""

@@ -1,0 +1,1 @@
+"""The node agent: detects, publishes, keeps the ledger, serves the kubelet (spec 06)."""

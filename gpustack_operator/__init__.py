@@ -1,0 +1,1 @@
+"""The roof: command line, configuration, supervisor. Imports the wings; nobody imports it (design §2)."""

@@ -1,0 +1,1 @@
+"""Harnesses around the product: devcluster, control plane, bench."""

@@ -1,0 +1,1 @@
+"""Label algebra, names, quantities, manufacturers, presets: pure functions, the cellar of the house (spec 01)."""
