@@ -1,0 +1,327 @@
+"""The quota plan of a pool: which flavors a queue should offer, how much of each, and whether that may be written.
+
+For: node_queue (spec 04 §8). In: our ResourceFlavors, the queue's state, the pool's nodes. Out: `Plan`, `Refusal`.
+Promises: pure; the same flavors in any order give the same plan; a plan has one group covering one resource; a
+flavor nobody can read is left out and its neighbours stay.
+Trusts: labels and notes of flavors that carry our type label; a hand-edited one is set right by node_flavor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from controllers.queue_state import TAS_QUEUE, FlavorQuotas, Group, QueueState, ResourceQuota
+from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of, str_map
+from nodefeature.labels import (
+    ACCELERATABLE,
+    ARCH,
+    CPU_ONLY,
+    DEVICE_PREFIX,
+    GENERAL_PREFIX,
+    MANAGED,
+    NOTE_PREFIX,
+    OS,
+    RESOURCE_TYPE,
+    TOPOLOGY_PROFILE,
+    TRUE,
+    TYPE_NODES,
+)
+from nodefeature.quantity import NANO, canonical, of
+
+CARD_CREDITS = 1_600_000
+CREDITS_PREFIX = "credits.gpustack.ai/"
+CPU = "cpu"
+MAX_FLAVORS = 64
+"""Kueue's limit for one resource group; a second group may not cover the same resource."""
+
+COUNT = ".count"
+CAPACITY = ".capacity"
+
+DUPLICATE_COVERED_RESOURCE = "DuplicateCoveredResource"
+UNSUPPORTED_EXISTING_OBJECT = "UnsupportedExistingObject"
+TOO_MANY_FLAVORS = "TooManyFlavors"
+MISSING_TOPOLOGY = "MissingTopology"
+OVERLAPPING_SELECTORS = "OverlappingSelectors"
+NON_CONSERVED_QUOTA = "NonConservedQuota"
+
+RECHECK_S = 30.0
+_MAX_DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """What a queue needs to know of one of our ResourceFlavors."""
+
+    name: str
+    own_key: str
+    """The label key that `.count` and `.capacity` stand beside."""
+    count: int
+    capacity: int
+    manufacturer: str
+    acceleratable: bool
+    profile: str
+    topology: str
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def resource(self) -> str:
+        """Return the resource this flavor's quota counts."""
+        return CREDITS_PREFIX + self.manufacturer if self.acceleratable else CPU
+
+    @property
+    def quota(self) -> int:
+        """Return the nominal quota: credits of all cards, or cores."""
+        return self.capacity * CARD_CREDITS if self.acceleratable else self.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a queue should offer; without quotas nothing, and then no group at all."""
+
+    resource: str = ""
+    quotas: tuple[tuple[str, int], ...] = ()
+    """(flavor, nominal quota), smallest nodes first."""
+
+    @property
+    def flavors(self) -> frozenset[str]:
+        """Return the names of the flavors."""
+        return frozenset(flavor for flavor, _ in self.quotas)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Return the plan in the form that a queue's state has."""
+        if not self.quotas:
+            return ()
+        flavors = (FlavorQuotas(flavor, (ResourceQuota(self.resource, quota * NANO),)) for flavor, quota in self.quotas)
+        return (Group((self.resource,), tuple(flavors)),)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a plan may not be written. `recheck_s`: no event announces the cure, so look again."""
+
+    reason: str
+    message: str
+    recheck_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNode:
+    """One node as the conservation check sees it."""
+
+    name: str
+    labels: Mapping[str, str]
+
+
+def parse_count(text: str | None) -> int:
+    """Return a label's whole number, 0 for anything that is not a plain positive one of at most 9 digits."""
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > _MAX_DIGITS:
+        return 0
+    return int(text)
+
+
+def flavor_selector(queue_labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the flavor labels a pool selects by; empty when nothing tells the pool apart (spec 04 §1.2)."""
+    selector: dict[str, str] = {}
+    told_apart = False
+    for key, value in queue_labels.items():
+        feature = key.startswith((DEVICE_PREFIX, GENERAL_PREFIX)) and value == TRUE
+        if feature or key == ACCELERATABLE:
+            told_apart = True
+            selector[key] = value
+        elif key in (OS, ARCH):
+            selector[key] = value
+    return selector if told_apart else {}
+
+
+def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Say whether `labels` carry all of a non-empty selector."""
+    return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
+
+
+def is_our_flavor(flavor: Mapping[str, Any]) -> bool:
+    """Say whether a ResourceFlavor carries our type label; those without it are somebody else's."""
+    return labels_of(flavor).get(RESOURCE_TYPE) == TYPE_NODES
+
+
+def pool_flavors(flavors: Iterable[Mapping[str, Any]], selector: Mapping[str, str]) -> list[Mapping[str, Any]]:
+    """Return the live flavors of ours that a pool selects."""
+    return [f for f in flavors if is_our_flavor(f) and not is_deleting(f) and selects(selector, labels_of(f))]
+
+
+def read_flavor(flavor: Mapping[str, Any]) -> Flavor | None:
+    """Return what a queue needs of a ResourceFlavor; None when no key of its own carries a capacity."""
+    labels, notes = labels_of(flavor), annotations_of(flavor)
+    acceleratable = labels.get(ACCELERATABLE) == TRUE
+    prefix = DEVICE_PREFIX if acceleratable else GENERAL_PREFIX
+    owned = (key for key in sorted(labels) if key.startswith(prefix) and labels[key] == TRUE)
+    own_key = next((key for key in owned if key + CAPACITY in labels), "")
+    if not own_key:
+        return None
+    manufacturer = notes.get(NOTE_PREFIX + "manufacturer") or own_key.removeprefix(prefix).partition("-")[0]
+    return Flavor(
+        name=name_of(flavor),
+        own_key=own_key,
+        count=parse_count(labels.get(own_key + COUNT)),
+        capacity=parse_count(labels.get(own_key + CAPACITY)),
+        manufacturer=manufacturer,
+        acceleratable=acceleratable,
+        profile=labels.get(TOPOLOGY_PROFILE, ""),
+        topology=as_str(at(flavor, "spec", "topologyName")),
+        node_labels=str_map(at(flavor, "spec", "nodeLabels")),
+    )
+
+
+def sort_flavors(flavors: Iterable[Flavor]) -> list[Flavor]:
+    """Return the flavors that offer something, smallest nodes first, so that small requests keep large nodes free."""
+    return sorted((f for f in flavors if f.capacity > 0), key=lambda flavor: (flavor.count, flavor.name))
+
+
+def build_plan(flavors: Sequence[Flavor]) -> Plan:
+    """Return the plan of sorted flavors; the first one names the resource, as all share a pool."""
+    if not flavors:
+        return Plan()
+    return Plan(flavors[0].resource, tuple((flavor.name, flavor.quota) for flavor in flavors))
+
+
+def raw_groups(plan: Plan) -> list[dict[str, Any]]:
+    """Return a plan as `spec.resourceGroups`, quantities in the API server's spelling."""
+    if not plan.quotas:
+        return []
+    flavors = [
+        {"name": flavor, "resources": [{"name": plan.resource, "nominalQuota": canonical(of(quota))}]}
+        for flavor, quota in plan.quotas
+    ]
+    return [{"coveredResources": [plan.resource], "flavors": flavors}]
+
+
+def refuse_plan(
+    state: QueueState, flavors: Sequence[Flavor], topologies: Iterable[str], nodes: Iterable[PoolNode]
+) -> Refusal | None:
+    """Return the first reason against writing the plan of `flavors` (spec 04 §8, in this order), or None."""
+    return (
+        _duplicate_resource(state)
+        or _unsupported_queue(state, flavors)
+        or _too_many(flavors)
+        or _missing_topology(flavors, frozenset(topologies))
+        or _not_conserved(flavors, nodes)
+    )
+
+
+def _duplicate_resource(state: QueueState) -> Refusal | None:
+    seen: set[str] = set()
+    for group in state.groups:
+        for resource in group.covered:
+            if resource in seen:
+                return Refusal(
+                    DUPLICATE_COVERED_RESOURCE,
+                    f"resource {resource} is covered by two resource groups; remove one of them from the queue",
+                )
+            seen.add(resource)
+    return None
+
+
+def _unsupported_queue(state: QueueState, flavors: Sequence[Flavor]) -> Refusal | None:
+    foreign = state.flavors - {flavor.name for flavor in flavors}
+    # Groups made of nothing but today's flavors are this operator's work: the annotation was lost by hand.
+    if not state.groups or not foreign or state.annotation(TAS_QUEUE) == TRUE:
+        return None
+    return Refusal(
+        UNSUPPORTED_EXISTING_OBJECT,
+        f"the queue offers {_some(foreign)} without annotation {TAS_QUEUE}=true, so this operator did not plan it; "
+        "delete the queue to have it planned anew",
+    )
+
+
+def _too_many(flavors: Sequence[Flavor]) -> Refusal | None:
+    if len(flavors) <= MAX_FLAVORS:
+        return None
+    return Refusal(
+        TOO_MANY_FLAVORS,
+        f"the pool has {len(flavors)} flavors, Kueue takes {MAX_FLAVORS} in one resource group; "
+        "bring the nodes to fewer different sizes or leave some unmanaged",
+    )
+
+
+def _missing_topology(flavors: Sequence[Flavor], topologies: frozenset[str]) -> Refusal | None:
+    for flavor in flavors:
+        if not flavor.profile:
+            fault = f"has no label {TOPOLOGY_PROFILE}"
+        elif flavor.node_labels.get(TOPOLOGY_PROFILE) != flavor.profile:
+            fault = f"selects another topology profile than its label {flavor.profile}"
+        elif flavor.topology != f"gpustack-{flavor.profile}":
+            fault = f"names Topology {flavor.topology!r}, not gpustack-{flavor.profile}"
+        elif flavor.topology not in topologies:
+            fault = f"names Topology {flavor.topology}, which does not exist"
+        else:
+            continue
+        return Refusal(MISSING_TOPOLOGY, f"flavor {flavor.name} {fault}", RECHECK_S)
+    return None
+
+
+def _not_conserved(flavors: Sequence[Flavor], nodes: Iterable[PoolNode]) -> Refusal | None:
+    """Check that every node of the pool is in exactly one flavor, and every flavor counts its nodes."""
+    by_count: dict[tuple[str, str], list[Flavor]] = {}
+    for flavor in flavors:
+        key = flavor.own_key + COUNT
+        by_count.setdefault((key, flavor.node_labels.get(key, "")), []).append(flavor)
+    count_keys = sorted({key for key, _ in by_count})
+    cpu_only = any(CPU_ONLY in flavor.node_labels for flavor in flavors)
+    selected = dict.fromkeys((flavor.name for flavor in flavors), 0)
+    orphan = ""
+    for node in nodes:
+        candidates = (f for key in count_keys for f in by_count.get((key, node.labels.get(key, "")), ()))
+        matching = [flavor.name for flavor in candidates if selects(flavor.node_labels, node.labels)]
+        for name in matching:
+            selected[name] += 1
+        if len(matching) > 1:
+            return Refusal(
+                OVERLAPPING_SELECTORS,
+                f"node {node.name} is selected by flavors {matching[0]} and {matching[1]}",
+            )
+        # With mixing off the CPU pool is for nodes without accelerators alone.
+        if not matching and not (cpu_only and node.labels.get(ACCELERATABLE) == TRUE) and not orphan:
+            orphan = node.name
+    return _wrong_total(flavors, selected) or _orphaned(orphan)
+
+
+def _wrong_total(flavors: Sequence[Flavor], selected: Mapping[str, int]) -> Refusal | None:
+    for flavor in flavors:
+        if flavor.capacity != selected[flavor.name] * flavor.count:
+            return Refusal(
+                NON_CONSERVED_QUOTA,
+                f"flavor {flavor.name} has capacity {flavor.capacity}, "
+                f"but selects {selected[flavor.name]} nodes of {flavor.count}",
+                RECHECK_S,
+            )
+    return None
+
+
+def _orphaned(node: str) -> Refusal | None:
+    if not node:
+        return None
+    return Refusal(NON_CONSERVED_QUOTA, f"node {node} belongs to the pool and no flavor selects it", RECHECK_S)
+
+
+def in_pool(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Say whether a node belongs to the pool: ours to manage, of a known shape, offering a countable key of it.
+
+    A node whose count cannot be read offers nothing anywhere; it must not block the plan of its neighbours.
+    """
+    if labels.get(MANAGED) != TRUE or not labels.get(TOPOLOGY_PROFILE):
+        return False
+    if any(labels.get(key) != value for key, value in selector.items() if key != ACCELERATABLE):
+        return False
+    prefix = DEVICE_PREFIX if selector.get(ACCELERATABLE) == TRUE else GENERAL_PREFIX
+    keys = [key for key in selector if key.startswith(prefix)]
+    counts = (
+        (key + COUNT for key in keys) if keys else (k for k in labels if k.startswith(prefix) and k.endswith(COUNT))
+    )
+    return any(parse_count(labels.get(key)) for key in counts)
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
