@@ -1,1 +1,1 @@
-"""Client, informers, queues, runtime, leader election and certificates for Kubernetes. Knows no kind of ours (design §5)."""
+"""Client, informers, queues, runtime, leader election, certificates; knows no kind of ours (design §5)."""

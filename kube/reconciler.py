@@ -121,5 +121,3 @@ class Reconciler(Protocol):
 
     async def reconcile(self, key: Key) -> Outcome:
         """Bring the world of `key` to where it should be."""
-
-
