@@ -1,0 +1,96 @@
+"""Child processes of the demo.
+
+For: `run.py`. In: a name and a command line. Out: running processes, their logs, and the first that dies.
+Promises:
+- every child writes to a log of its own and is stopped with the supervisor: SIGTERM, then SIGKILL after a grace period;
+- a child that ends on its own is reported with its last lines;
+- children sit in sessions of their own, so that Ctrl-C reaches the supervisor first and the order of stopping is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kube.errors import OperatorError
+
+_LAST_LINES = 15
+_GRACE_S = 8.0
+
+
+class ChildDied(OperatorError):
+    """A process of the demo ended although nobody stopped it."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One running process."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    log: Path
+
+    def last_lines(self) -> str:
+        """Return the end of the child's log, for a person to read."""
+        lines = self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        return "\n".join(f"    {line}" for line in lines) or "    (it wrote nothing)"
+
+
+class Children:
+    """All processes of one run, in order of start."""
+
+    def __init__(self, logs: Path, environ: Mapping[str, str]) -> None:
+        self._logs = logs
+        self._environ = dict(environ)
+        self._children: list[Child] = []
+
+    async def start(self, name: str, argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Child:
+        """Start one process; `environ` adds to the common environment."""
+        log = self._logs / f"{name}.log"
+        with log.open("wb") as out:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=asyncio.subprocess.STDOUT,
+                env={**self._environ, **(environ or {})},
+                start_new_session=True,
+            )
+        child = Child(name, process, log)
+        self._children.append(child)
+        return child
+
+    async def first_death(self) -> None:
+        """Wait until some child ends, then raise ChildDied with its last lines."""
+        waits = {asyncio.create_task(child.process.wait()): child for child in self._children}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+        child = waits[done.pop()]
+        raise ChildDied(
+            f"process {child.name!r} ended with exit code {child.process.returncode}; its last lines:\n{child.last_lines()}"
+        )
+
+    async def stop(self) -> None:
+        """Stop everything, the youngest first; whoever does not listen is killed."""
+        for child in reversed(self._children):
+            _signal(child, signal.SIGTERM)
+        waits = [child.process.wait() for child in self._children]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                await asyncio.gather(*waits)
+        for child in self._children:
+            if child.process.returncode is None:
+                _signal(child, signal.SIGKILL)
+                await child.process.wait()
+
+
+def _signal(child: Child, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        child.process.send_signal(number)
