@@ -19,7 +19,7 @@ from api.ledger.capability import Offered, overcommits, profile_ceiling, profile
 from api.ledger.fit import is_partitioned, ledger_ready, logical_ceiling, physical_ceiling
 from api.ledger.modes import CARD_UNITS, PERCENT_UNITS, SHARE_UNITS, Mode, free_units, mode_of
 from nodefeature.fields import as_bool, as_int, as_maps, as_str, at
-from nodefeature.manufacturers import publish_profile
+from nodefeature.profiles import public_profile
 
 Counts = tuple[tuple[str, int], ...]
 """(published profile name, count) in plain string order."""
@@ -103,7 +103,7 @@ class _Tally:
         self.logical_count += logical
         self.logical_overcommit = self.logical_overcommit or (logical > 0 and overcommits(card))
         for profile in profiles_of(card):
-            name = publish_profile(manufacturer, as_str(profile.get("name")))
+            name = public_profile(manufacturer, as_str(profile.get("name")))
             offer(self.offered, name, profile_ceiling(profile), max(as_int(profile.get("memoryMib")), 0))
 
     def _add_whole(self, card: Mapping[str, Any], row: Mapping[str, Any]) -> None:
@@ -133,12 +133,12 @@ class _Tally:
             name, limit = as_str(profile.get("name")), profile_ceiling(profile)
             left = limit if free is None else min(free.get(name, 0), limit)
             most = max(most, left) if ready else most
-            published = publish_profile(manufacturer, name)
+            published = public_profile(manufacturer, name)
             self.remaining[published] = self.remaining.get(published, 0) + (0 if _unhealthy(card) else left)
         self.partitions += 0 if _unhealthy(card) else min(most, ceiling)
         if ready and row is not None:
             for name, count in _counts(row, "allocatedProfiles").items():
-                published = publish_profile(manufacturer, name)
+                published = public_profile(manufacturer, name)
                 self.allocated[published] = self.allocated.get(published, 0) + min(count, ceiling)
 
     def result(self) -> Contribution:

@@ -9,13 +9,34 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from nodefeature.credits import (
+    CREDITS_PER_ACCELERATOR,
+    MAX_SLICES,
+    SHARED_MAX_OWNERS,
+    UNITS_PER_PERCENT,
+    UNITS_PER_SHARE,
+    memory_mib_to_units,
+)
 from nodefeature.fields import as_int
 
-CARD_UNITS = 1_600_000
-SHARES_PER_CARD = 10
-SHARE_UNITS = CARD_UNITS // SHARES_PER_CARD
-PERCENT_UNITS = CARD_UNITS // 100
-MAX_SLICES = 512
+CARD_UNITS = CREDITS_PER_ACCELERATOR
+SHARES_PER_CARD = SHARED_MAX_OWNERS
+SHARE_UNITS = UNITS_PER_SHARE
+PERCENT_UNITS = UNITS_PER_PERCENT
+
+__all__ = [
+    "CARD_UNITS",
+    "MAX_SLICES",
+    "MODE_NAMES",
+    "PERCENT_UNITS",
+    "SHARES_PER_CARD",
+    "SHARE_UNITS",
+    "Mode",
+    "free_units",
+    "memory_mib_to_units",
+    "mode_name",
+    "mode_of",
+]
 
 
 class Mode(IntEnum):
@@ -54,11 +75,6 @@ def mode_name(value: object) -> str:
     """Return the name shown to people; unknown values read `None` like the free mode."""
     mode = mode_of(value)
     return MODE_NAMES[mode] if mode is not None else "None"
-
-
-def memory_units(memory_mib: int, card_mib: int) -> int:
-    """Return the units of `memory_mib` on a card of `card_mib`, rounded down; 0 when the card's memory is unknown."""
-    return memory_mib * CARD_UNITS // card_mib if card_mib > 0 else 0
 
 
 def free_units(value: object) -> int:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from api.devices import LedgerCard, LedgerGroup
 from api.ledger.modes import CARD_UNITS, Mode, mode_of
 from api.ledger.placements import Placement, placements_of
 from api.problems import Problem, problem
-from nodefeature.fields import annotations_of, as_int, as_list, as_maps, as_str, at
+from nodefeature.fields import annotations_of, as_int, as_list, as_map, as_maps, as_str, at
 
 ALLOCATED_ANNOTATION = "device.gpustack.ai/accelerator.allocated"
 PREFERRED_ID_ANNOTATION = "device.gpustack.ai/accelerator.preferred-id"
@@ -93,10 +94,10 @@ def fold_groups(text: str | None) -> list[LedgerGroup]:
     Containers in ascending order, groups by id in first-seen order with the first one's manufacturer, cards appended
     and never merged, each card as written. A missing or malformed annotation yields no groups.
     """
-    raw = _decode(text) if text is not None else None
+    raw = as_map(_decode(text)) if text is not None else {}
     folded: dict[str, LedgerGroup] = {}
-    for container in sorted(raw) if isinstance(raw, dict) else ():
-        for group in as_maps(at(raw[container], "devices", "groups")):
+    for _, container in sorted(raw.items(), key=itemgetter(0)):
+        for group in as_maps(at(container, "devices", "groups")):
             group_id = as_str(group.get("id"))
             into = folded.setdefault(
                 group_id, {"id": group_id, "manufacturer": as_str(group.get("manufacturer")), "accelerators": []}
