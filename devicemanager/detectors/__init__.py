@@ -1,0 +1,1 @@
+"""Sources of raw vendor answers: recorded machines and this host."""

@@ -1,0 +1,19 @@
+"""AMD: the family is the graphics block that the HSA library names (spec 06 §2.5-§2.7)."""
+
+from __future__ import annotations
+
+from devicemanager.answers import RawCard
+from devicemanager.manufacturers.rules import Rules, Slices, always, uncorrected_errors
+
+
+def family(card: RawCard) -> str:
+    """Return the library's own word, such as `GC 11.0.0`."""
+    return card.architecture or ""
+
+
+RULES = Rules(
+    manufacturer="amd",
+    slices=always(Slices(count=128, overcommit=True)),
+    unhealthy=uncorrected_errors,
+    family=family,
+)
