@@ -13,25 +13,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controllers.queue_state import TAS_QUEUE, FlavorQuotas, Group, QueueState, ResourceQuota
+from nodefeature.credits import CREDITS_PER_ACCELERATOR
 from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of, str_map
 from nodefeature.labels import (
     ACCELERATABLE,
-    ARCH,
     CPU_ONLY,
     DEVICE_PREFIX,
     GENERAL_PREFIX,
-    MANAGED,
     NOTE_PREFIX,
-    OS,
     RESOURCE_TYPE,
     TOPOLOGY_PROFILE,
     TRUE,
     TYPE_NODES,
+    is_managed,
 )
+from nodefeature.manufacturers import CREDITS_PREFIX
+from nodefeature.pool import matches
 from nodefeature.quantity import NANO, canonical, of
+from nodefeature.topology import topology_name
 
-CARD_CREDITS = 1_600_000
-CREDITS_PREFIX = "credits.gpustack.ai/"
 CPU = "cpu"
 MAX_FLAVORS = 64
 """Kueue's limit for one resource group; a second group may not cover the same resource."""
@@ -73,7 +73,7 @@ class Flavor:
     @property
     def quota(self) -> int:
         """Return the nominal quota: credits of all cards, or cores."""
-        return self.capacity * CARD_CREDITS if self.acceleratable else self.capacity
+        return self.capacity * CREDITS_PER_ACCELERATOR if self.acceleratable else self.capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,25 +122,6 @@ def parse_count(text: str | None) -> int:
     return int(text)
 
 
-def flavor_selector(queue_labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the flavor labels a pool selects by; empty when nothing tells the pool apart (spec 04 §1.2)."""
-    selector: dict[str, str] = {}
-    told_apart = False
-    for key, value in queue_labels.items():
-        feature = key.startswith((DEVICE_PREFIX, GENERAL_PREFIX)) and value == TRUE
-        if feature or key == ACCELERATABLE:
-            told_apart = True
-            selector[key] = value
-        elif key in (OS, ARCH):
-            selector[key] = value
-    return selector if told_apart else {}
-
-
-def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Say whether `labels` carry all of a non-empty selector."""
-    return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
-
-
 def is_our_flavor(flavor: Mapping[str, Any]) -> bool:
     """Say whether a ResourceFlavor carries our type label; those without it are somebody else's."""
     return labels_of(flavor).get(RESOURCE_TYPE) == TYPE_NODES
@@ -148,7 +129,7 @@ def is_our_flavor(flavor: Mapping[str, Any]) -> bool:
 
 def pool_flavors(flavors: Iterable[Mapping[str, Any]], selector: Mapping[str, str]) -> list[Mapping[str, Any]]:
     """Return the live flavors of ours that a pool selects."""
-    return [f for f in flavors if is_our_flavor(f) and not is_deleting(f) and selects(selector, labels_of(f))]
+    return [f for f in flavors if is_our_flavor(f) and not is_deleting(f) and matches(selector, labels_of(f))]
 
 
 def read_flavor(flavor: Mapping[str, Any]) -> Flavor | None:
@@ -251,8 +232,8 @@ def _missing_topology(flavors: Sequence[Flavor], topologies: frozenset[str]) -> 
             fault = f"has no label {TOPOLOGY_PROFILE}"
         elif flavor.node_labels.get(TOPOLOGY_PROFILE) != flavor.profile:
             fault = f"selects another topology profile than its label {flavor.profile}"
-        elif flavor.topology != f"gpustack-{flavor.profile}":
-            fault = f"names Topology {flavor.topology!r}, not gpustack-{flavor.profile}"
+        elif flavor.topology != topology_name(flavor.profile):
+            fault = f"names Topology {flavor.topology!r}, not {topology_name(flavor.profile)}"
         elif flavor.topology not in topologies:
             fault = f"names Topology {flavor.topology}, which does not exist"
         else:
@@ -266,14 +247,15 @@ def _not_conserved(flavors: Sequence[Flavor], nodes: Iterable[PoolNode]) -> Refu
     by_count: dict[tuple[str, str], list[Flavor]] = {}
     for flavor in flavors:
         key = flavor.own_key + COUNT
-        by_count.setdefault((key, flavor.node_labels.get(key, "")), []).append(flavor)
+        if key in flavor.node_labels:
+            by_count.setdefault((key, flavor.node_labels[key]), []).append(flavor)
     count_keys = sorted({key for key, _ in by_count})
     cpu_only = any(CPU_ONLY in flavor.node_labels for flavor in flavors)
     selected = dict.fromkeys((flavor.name for flavor in flavors), 0)
     orphan = ""
     for node in nodes:
         candidates = (f for key in count_keys for f in by_count.get((key, node.labels.get(key, "")), ()))
-        matching = [flavor.name for flavor in candidates if selects(flavor.node_labels, node.labels)]
+        matching = [flavor.name for flavor in candidates if matches(flavor.node_labels, node.labels)]
         for name in matching:
             selected[name] += 1
         if len(matching) > 1:
@@ -310,7 +292,7 @@ def in_pool(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 
     A node whose count cannot be read offers nothing anywhere; it must not block the plan of its neighbours.
     """
-    if labels.get(MANAGED) != TRUE or not labels.get(TOPOLOGY_PROFILE):
+    if not is_managed(labels) or not labels.get(TOPOLOGY_PROFILE):
         return False
     if any(labels.get(key) != value for key, value in selector.items() if key != ACCELERATABLE):
         return False
