@@ -1,0 +1,215 @@
+"""The harness's own view of kube-apiserver.
+
+For: the harness, which deploys manifests, and tests, which create objects and wait for what becomes of them. It shares
+no line with the product's client on purpose: a test must not ask the code under test what it did.
+In: a kubeconfig's credential. Out: raw objects. Promises: every wait has a deadline, follows a watch, and fails with
+the object's last state.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import httpx
+import yaml
+
+from hack.controlplane.errors import NotReadyError, RequestError
+from hack.controlplane.pki import Pair
+from nodefeature.fields import as_maps, as_str, at, metadata
+from nodefeature.kinds import Kind
+
+Object: TypeAlias = dict[str, Any]
+
+FIELD_MANAGER = "controlplane"
+_TIMEOUT_S = 30.0
+_SHOWN = 4000
+
+
+class Admin:
+    """A small synchronous client, by default of a user in group system:masters."""
+
+    def __init__(self, server: str, *, authority: Path, client: Pair | None = None, token: str = "") -> None:
+        context = ssl.create_default_context(cafile=str(authority))
+        if client is not None:
+            context.load_cert_chain(client.certificate, client.key)
+        headers = {"User-Agent": FIELD_MANAGER, **({"Authorization": f"Bearer {token}"} if token else {})}
+        self._http = httpx.Client(base_url=server, verify=context, timeout=_TIMEOUT_S, headers=headers, trust_env=False)
+        self._kinds: dict[tuple[str, str], Kind] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def post(self, path: str, body: object) -> Object:
+        """Send one POST to any path, such as a subresource; RequestError carries kube-apiserver's message."""
+        return self._send("POST", path, body=body)
+
+    def ready(self) -> bool:
+        """Say whether kube-apiserver answers `/readyz` with ok."""
+        try:
+            return self._http.get("/readyz", timeout=2.0).is_success
+        except httpx.TransportError:
+            return False
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        """Return an object, or None."""
+        try:
+            return self._send("GET", path_of(kind, name, namespace))
+        except RequestError as error:
+            if error.code == httpx.codes.NOT_FOUND:
+                return None
+            raise
+
+    def list(self, kind: Kind, namespace: str = "", *, label_selector: str = "") -> list[Object]:
+        """Return all objects of a kind, in one page."""
+        options = {"labelSelector": label_selector} if label_selector else {}
+        return list(self._send("GET", path_of(kind, "", namespace), options=options).get("items") or [])
+
+    def create(self, obj: Object) -> Object:
+        """Create an object of any served kind; a Node keeps the status it is created with."""
+        kind = self.kind_of(obj)
+        return self._send("POST", path_of(kind, "", as_str(at(obj, "metadata", "namespace"))), body=obj)
+
+    def replace(self, obj: Object, *, subresource: str = "") -> Object:
+        """Update an object, or one of its subresources."""
+        return self._send("PUT", self._path(obj, subresource), body=obj)
+
+    def apply(self, obj: Object) -> Object:
+        """Apply an object of any served kind, server-side, taking fields over."""
+        return self._send(
+            "PATCH",
+            self._path(obj),
+            body=obj,
+            content_type="application/apply-patch+yaml",
+            options={"fieldManager": FIELD_MANAGER, "force": "true"},
+        )
+
+    def patch(self, kind: Kind, name: str, patch: object, namespace: str = "", *, subresource: str = "") -> Object:
+        """Send a merge patch."""
+        path = path_of(kind, name, namespace, subresource)
+        return self._send("PATCH", path, body=patch, content_type="application/merge-patch+json")
+
+    def delete(self, kind: Kind, name: str, namespace: str = "", *, grace_s: int | None = None) -> None:
+        """Ask for an object's deletion; an absent one is fine."""
+        options = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
+        try:
+            self._send("DELETE", path_of(kind, name, namespace), options=options)
+        except RequestError as error:
+            if error.code != httpx.codes.NOT_FOUND:
+                raise
+
+    def watch(
+        self, kind: Kind, namespace: str = "", *, since: str = "", name: str = "", timeout_s: float = 300.0
+    ) -> Iterator[tuple[str, Object]]:
+        """Yield (type, object) of one watch until the server or the timeout ends it."""
+        options = {"watch": "true", "timeoutSeconds": str(max(1, int(timeout_s)))}
+        options |= {"resourceVersion": since} if since else {}
+        options |= {"fieldSelector": f"metadata.name={name}"} if name else {}
+        limits = httpx.Timeout(_TIMEOUT_S, read=timeout_s + 5)
+        with self._http.stream("GET", path_of(kind, "", namespace), params=options, timeout=limits) as answer:
+            if answer.is_error:
+                answer.read()
+                raise _refusal(answer)
+            for line in answer.iter_lines():
+                event = json.loads(line)
+                yield event["type"], event["object"]
+
+    def wait(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str = "",
+        *,
+        until: Callable[[Object | None], object],
+        timeout_s: float = 30.0,
+        what: str = "",
+    ) -> Object | None:
+        """Follow one object until `until` is true of it (None: absent); NotReadyError shows its last state."""
+        deadline = time.monotonic() + timeout_s
+        seen: Object | None = None
+        while (left := deadline - time.monotonic()) > 0:
+            seen = self.get(kind, name, namespace)
+            if until(seen):
+                return seen
+            since = as_str(at(seen, "metadata", "resourceVersion"))
+            try:
+                for change, obj in self.watch(kind, namespace, since=since, name=name, timeout_s=left):
+                    if change == "ERROR":
+                        break
+                    seen = None if change == "DELETED" else obj
+                    if until(seen):
+                        return seen
+            except httpx.TransportError:
+                time.sleep(0.1)  # the server is restarting; the deadline still holds
+        shown = json.dumps(seen, indent=1)[:_SHOWN] if seen else "absent"
+        where = f"{namespace}/{name}" if namespace else name
+        raise NotReadyError(f"{kind} {where}: not {what or 'as awaited'} within {timeout_s:.0f} s; last seen: {shown}")
+
+    def kind_of(self, obj: Mapping[str, Any]) -> Kind:
+        """Return where the objects of a manifest's kind live, as discovery tells."""
+        api_version, kind = as_str(obj.get("apiVersion")), as_str(obj.get("kind"))
+        known = self._kinds.get((api_version, kind))
+        if known is None:
+            known = self._kinds[api_version, kind] = self._discover(api_version, kind)
+        return known
+
+    def _discover(self, api_version: str, kind: str) -> Kind:
+        group, _, version = api_version.rpartition("/")
+        root = f"/apis/{api_version}" if group else f"/api/{api_version}"
+        for entry in as_maps(self._send("GET", root).get("resources")):
+            if entry.get("kind") == kind and "/" not in entry["name"]:
+                return Kind(group, version, entry["name"], kind, namespaced=bool(entry["namespaced"]))
+        raise RequestError(f"{api_version} {kind}: not served; are its CRDs applied?", code=httpx.codes.NOT_FOUND)
+
+    def _path(self, obj: Object, subresource: str = "") -> str:
+        meta = metadata(obj)
+        return path_of(self.kind_of(obj), as_str(meta.get("name")), as_str(meta.get("namespace")), subresource)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        content_type: str = "application/json",
+        options: Mapping[str, str] | None = None,
+    ) -> Object:
+        content = None if body is None else json.dumps(body).encode()
+        headers = {} if content is None else {"Content-Type": content_type}
+        answer = self._http.request(method, path, content=content, headers=headers, params=dict(options or {}))
+        if answer.is_error:
+            raise _refusal(answer)
+        decoded = answer.json()
+        return decoded if isinstance(decoded, dict) else {}
+
+
+def path_of(kind: Kind, name: str = "", namespace: str = "", subresource: str = "") -> str:
+    """Return the URL path of an object, or of a collection when `name` is empty."""
+    parts = ["/apis", kind.group, kind.version] if kind.group else ["/api", kind.version]
+    if namespace and kind.namespaced:
+        parts += ["namespaces", namespace]
+    return "/".join([*parts, *(part for part in (kind.plural, name, subresource) if part)])
+
+
+def load_manifests(text: str) -> list[Object]:
+    """Return the objects of a YAML stream, leaving empty documents out."""
+    return [document for document in yaml.safe_load_all(text) if isinstance(document, dict)]
+
+
+def _refusal(answer: httpx.Response) -> RequestError:
+    try:
+        status = answer.json()
+    except ValueError:
+        status = {}
+    message = as_str(at(status, "message")) or answer.text[:256]
+    request = answer.request
+    return RequestError(
+        f"{request.method} {request.url.path}: {answer.status_code}: {message}",
+        code=answer.status_code,
+        reason=as_str(at(status, "reason")),
+    )

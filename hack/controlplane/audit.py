@@ -1,0 +1,96 @@
+"""What kube-apiserver's audit log says about somebody's requests.
+
+For: tests that assert the wire: nothing forbidden, and silence when settled.
+In: the log. Out: one `Request` a request, in the log's order. Promises: reads complete lines only, so a log that is
+being written can be read; `position` and `since` cut a run out of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodefeature.fields import as_int, as_map, as_str, at
+
+_STAGES = {"ResponseComplete", "ResponseStarted", "Panic"}
+_QUIET_VERBS = {"watch"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One answered request."""
+
+    user: str
+    agent: str
+    verb: str
+    resource: str
+    """`<plural>.<group>`, with `/<subresource>` where there is one; the path of a request for no resource."""
+    namespace: str
+    name: str
+    code: int
+    time: str
+
+    @property
+    def is_quiet(self) -> bool:
+        """Say whether a settled client may still send it: a watch, or the renewal of a lease it holds."""
+        renews = self.resource == "leases.coordination.k8s.io" and self.verb in {"get", "update", "patch"}
+        return self.verb in _QUIET_VERBS or renews
+
+    def __str__(self) -> str:
+        target = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.time} {self.user} {self.verb} {self.resource} {target} -> {self.code}"
+
+
+def position(log: Path) -> int:
+    """Return the end of the log, to be handed to `read` as `since`."""
+    return log.stat().st_size if log.exists() else 0
+
+
+def read(log: Path, *, user: str = "", since: int = 0) -> Iterator[Request]:
+    """Yield the requests of one user (all of them when empty) after a position."""
+    started: set[str] = set()
+    with log.open("rb") as file:
+        file.seek(since)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            event = json.loads(line)
+            if event.get("stage") not in _STAGES or (user and at(event, "user", "username") != user):
+                continue
+            identity = as_str(event.get("auditID"))
+            if identity in started:  # a watch is logged when it starts and when it ends
+                started.discard(identity)
+                continue
+            if event["stage"] == "ResponseStarted":
+                started.add(identity)
+            yield _request(event)
+
+
+def forbidden(log: Path, *, user: str, since: int = 0) -> list[Request]:
+    """Return the requests that were refused for lack of a right (403) or of an identity (401)."""
+    return [request for request in read(log, user=user, since=since) if request.code in {401, 403}]
+
+
+def unquiet(log: Path, *, user: str, since: int = 0) -> list[Request]:
+    """Return what a settled user should not have sent: anything but watches and lease renewals."""
+    return [request for request in read(log, user=user, since=since) if not request.is_quiet]
+
+
+def _request(event: dict[str, Any]) -> Request:
+    ref = as_map(event.get("objectRef"))
+    parts = [as_str(ref.get("resource")), as_str(ref.get("apiGroup"))]
+    resource = ".".join(part for part in parts if part) or as_str(event.get("requestURI")).partition("?")[0]
+    subresource = as_str(ref.get("subresource"))
+    return Request(
+        user=as_str(at(event, "user", "username")),
+        agent=as_str(event.get("userAgent")),
+        verb=as_str(event.get("verb")),
+        resource=f"{resource}/{subresource}" if subresource else resource,
+        namespace=as_str(ref.get("namespace")),
+        name=as_str(ref.get("name")),
+        code=as_int(at(event, "responseStatus", "code")),
+        time=as_str(event.get("requestReceivedTimestamp")),
+    )

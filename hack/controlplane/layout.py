@@ -1,0 +1,110 @@
+"""The state folder: where everything of one control plane lies, and which ports it has.
+
+For: every module that writes or reads a file of a running control plane.
+In: a folder. Out: paths, and ports kept in `ports.json` so that a restarted process finds its own again.
+Promises: ports are free when chosen and lie below the range the kernel hands to outgoing connections, so a process
+that restarts does not find its port taken by somebody's client.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_PORT_RANGE = range(20000, 32000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """One port a listener, all on 127.0.0.1."""
+
+    etcd_client: int
+    etcd_peer: int
+    apiserver: int
+    controller_manager: int
+    scheduler: int
+    kueue_webhook: int
+    kueue_health: int
+    nfd_master: int
+    kwok: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Paths inside one state folder."""
+
+    root: Path
+
+    @property
+    def pki(self) -> Path:
+        """Return the folder of keys and certificates."""
+        return self.root / "pki"
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder with one log a process."""
+        return self.root / "logs"
+
+    @property
+    def etc(self) -> Path:
+        """Return the folder of rendered configuration."""
+        return self.root / "etc"
+
+    @property
+    def data(self) -> Path:
+        """Return etcd's data folder."""
+        return self.root / "etcd"
+
+    @property
+    def audit_log(self) -> Path:
+        """Return kube-apiserver's audit log, one JSON event a line."""
+        return self.logs / "audit.log"
+
+    @property
+    def processes(self) -> Path:
+        """Return the file of process ids that `down` goes by."""
+        return self.root / "processes.json"
+
+    @property
+    def admin_kubeconfig(self) -> Path:
+        """Return the kubeconfig of the person who started the control plane."""
+        return self.root / "kubeconfig"
+
+    def kubeconfig(self, user: str) -> Path:
+        """Return the kubeconfig of one of the processes."""
+        return self.etc / f"{user}.kubeconfig"
+
+    def log(self, process: str) -> Path:
+        """Return the log of one process."""
+        return self.logs / f"{process}.log"
+
+    def create(self) -> None:
+        """Make the folders."""
+        for folder in (self.pki, self.logs, self.etc, self.data):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def ports(self) -> Ports:
+        """Return this folder's ports, choosing them the first time."""
+        file = self.root / "ports.json"
+        if file.exists():
+            return Ports(**json.loads(file.read_text()))
+        chosen = free_ports(random.Random())
+        names = Ports.__dataclass_fields__
+        ports = Ports(**{name: next(chosen) for name in names})
+        file.write_text(json.dumps(asdict(ports), indent=1))
+        return ports
+
+
+def free_ports(rng: random.Random) -> Iterator[int]:
+    """Yield ports of 127.0.0.1 on which nothing listens, in an order of `rng`'s choosing."""
+    for port in rng.sample(_PORT_RANGE, len(_PORT_RANGE)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield port

@@ -1,0 +1,203 @@
+"""The engines as Go tool dependencies: what is built, under which key it is cached.
+
+For: `build`, and every start, which asks for a binary or a manifest by name.
+In: `tools/<tool>/go.mod` with its `tool` directives and `go.sum`. Out: `<cache>/<tool>-<version>-<key>/{bin,share}`.
+Promises: the key covers go.mod, go.sum and the build's flags, so a changed version is never served from an old folder;
+a folder is put in place in one step, so a broken build leaves nothing behind; without Go a built cache still serves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hack.controlplane.errors import BuildError, MissingError
+
+MODULES = Path(__file__).parent / "tools"
+DEFAULT_CACHE = Path(__file__).parents[2] / ".cache" / "controlplane"
+_LAST_LINES = 15
+_KUBERNETES_VERSION = "k8s.io/component-base/version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One Go module of `tools/`: the packages to build and the files of its source that a start needs."""
+
+    name: str
+    module: str
+    """The Go module whose version names the cache folder."""
+    binaries: Mapping[str, str]
+    """Binary name -> Go package."""
+    shared: tuple[str, ...] = ()
+    """Files and folders of the module's source, copied to `share/` under the same path."""
+    version_variables: Callable[[str], Mapping[str, str]] = field(default=lambda _version: {})
+    """Go variables set by the linker, from the module's version."""
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of this tool's go.mod."""
+        return MODULES / self.name
+
+    @property
+    def version(self) -> str:
+        """Return the version that go.mod requires, such as `v1.36.3`."""
+        text = (self.folder / "go.mod").read_text()
+        found = re.search(rf"^\s*(?:require )?{re.escape(self.module)} (v\S+)", text, re.MULTILINE)
+        if found is None:
+            raise BuildError(f"{self.folder / 'go.mod'}: requires no {self.module}; add it with `go get -tool`")
+        return found.group(1)
+
+    def cached(self, cache: Path) -> Path:
+        """Return the folder this tool has, or will have, in `cache`."""
+        recipe = [(self.folder / file).read_bytes() for file in ("go.mod", "go.sum")]
+        recipe += [repr((sorted(self.binaries.items()), self.shared, self._flags())).encode()]
+        return cache / f"{self.name}-{self.version}-{hashlib.sha256(b'|'.join(recipe)).hexdigest()[:12]}"
+
+    def _flags(self) -> list[str]:
+        variables = self.version_variables(self.version)
+        settings = " ".join(f"-X {name}={value}" for name, value in sorted(variables.items()))
+        return ["-trimpath", "-ldflags", f"-s -w {settings}".rstrip()]
+
+
+def _kubernetes_variables(version: str) -> Mapping[str, str]:
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    return {
+        f"{_KUBERNETES_VERSION}.gitVersion": version,
+        f"{_KUBERNETES_VERSION}.gitMajor": major,
+        f"{_KUBERNETES_VERSION}.gitMinor": minor,
+        f"{_KUBERNETES_VERSION}.gitTreeState": "clean",
+    }
+
+
+ETCD = Tool(name="etcd", module="go.etcd.io/etcd/server/v3", binaries={"etcd": "go.etcd.io/etcd/server/v3"})
+KUBERNETES = Tool(
+    name="kubernetes",
+    module="k8s.io/kubernetes",
+    binaries={
+        name: f"k8s.io/kubernetes/cmd/{name}"
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+    },
+    version_variables=_kubernetes_variables,
+)
+KUEUE = Tool(
+    name="kueue",
+    module="sigs.k8s.io/kueue",
+    binaries={"kueue": "sigs.k8s.io/kueue/cmd/kueue"},
+    shared=("charts/kueue",),
+    version_variables=lambda version: {"sigs.k8s.io/kueue/pkg/version.GitVersion": version},
+)
+NFD = Tool(
+    name="nfd",
+    module="sigs.k8s.io/node-feature-discovery",
+    binaries={"nfd-master": "sigs.k8s.io/node-feature-discovery/cmd/nfd-master"},
+    shared=("deployment/base/nfd-crds/nfd-api-crds.yaml", "deployment/base/rbac"),
+    version_variables=lambda version: {"sigs.k8s.io/node-feature-discovery/pkg/version.version": version},
+)
+KWOK = Tool(
+    name="kwok",
+    module="sigs.k8s.io/kwok",
+    binaries={"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
+    shared=("kustomize/stage",),
+)
+HELM = Tool(name="helm", module="helm.sh/helm/v3", binaries={"helm": "helm.sh/helm/v3/cmd/helm"})
+
+TOOLS = (ETCD, KUBERNETES, KUEUE, NFD, KWOK, HELM)
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """Read side of a cache: paths of binaries and manifests."""
+
+    cache: Path = DEFAULT_CACHE
+
+    def missing(self) -> list[Tool]:
+        """Return the tools whose present version is not in the cache."""
+        return [tool for tool in TOOLS if not tool.cached(self.cache).is_dir()]
+
+    def require(self) -> None:
+        """Raise MissingError unless every tool is in the cache."""
+        if absent := self.missing():
+            names = ", ".join(f"{tool.name} {tool.version}" for tool in absent)
+            raise MissingError(f"{self.cache}: not built: {names}; run `python -m hack.controlplane build` (needs Go)")
+
+    def binary(self, name: str) -> Path:
+        """Return the path of a binary such as `kube-apiserver`."""
+        for tool in TOOLS:
+            if name in tool.binaries:
+                return tool.cached(self.cache) / "bin" / name
+        raise KeyError(name)
+
+    def shared(self, tool: Tool, path: str) -> Path:
+        """Return the path of a manifest that came with a tool's source."""
+        return tool.cached(self.cache) / "share" / path
+
+
+def build(cache: Path, *, say: Callable[[str], None], jobs: int = 0, environment: Mapping[str, str]) -> None:
+    """Build what the cache lacks; `jobs` 0 leaves the parallelism to Go. Raises MissingError without Go."""
+    absent = Toolbox(cache).missing()
+    if not absent:
+        say(f"all {len(TOOLS)} tools are in {cache}")
+        return
+    go = shutil.which("go", path=environment.get("PATH"))
+    if go is None:
+        raise MissingError("Go is missing: install Go 1.26 or newer and put `go` on PATH, then build again")
+    cache.mkdir(parents=True, exist_ok=True)
+    for tool in absent:
+        began = time.monotonic()
+        say(f"building {tool.name} {tool.version}: {', '.join(tool.binaries)}")
+        _build_tool(tool, go=go, cache=cache, jobs=jobs, environment=environment)
+        say(f"built {tool.name} in {time.monotonic() - began:.0f} s")
+
+
+def _build_tool(tool: Tool, *, go: str, cache: Path, jobs: int, environment: Mapping[str, str]) -> None:
+    target = tool.cached(cache)
+    env = {**environment, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    with tempfile.TemporaryDirectory(dir=cache, prefix=f".{tool.name}-") as scratch:
+        work = Path(scratch) / "made"
+        for name, package in tool.binaries.items():
+            parallel = [f"-p={jobs}"] if jobs else []
+            command = [
+                go,
+                "build",
+                *parallel,
+                "-buildvcs=false",
+                *tool._flags(),
+                "-o",
+                str(work / "bin" / name),
+                package,
+            ]
+            _go(command, cwd=tool.folder, env=env)
+        if tool.shared:
+            listed = _go([go, "list", "-m", "-json", tool.module], cwd=tool.folder, env=env)
+            _copy_shared(tool, source=Path(json.loads(listed)["Dir"]), target=work / "share")
+        if target.is_dir():  # another build was faster; its folder has the same content
+            return
+        work.rename(target)
+
+
+def _copy_shared(tool: Tool, *, source: Path, target: Path) -> None:
+    for path in tool.shared:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        if (source / path).is_dir():
+            shutil.copytree(source / path, target / path, copy_function=shutil.copyfile)
+        else:
+            shutil.copyfile(source / path, target / path)
+    for folder in [target, *(entry for entry in target.rglob("*") if entry.is_dir())]:
+        os.chmod(folder, 0o755)  # the module cache is read-only; a cache folder must be removable
+
+
+def _go(command: list[str], *, cwd: Path, env: Mapping[str, str]) -> str:
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = "\n".join(done.stderr.strip().splitlines()[-_LAST_LINES:])
+        raise BuildError(f"{' '.join(command[:2])} in {cwd} ended with {done.returncode}:\n{lines}")
+    return done.stdout
