@@ -21,6 +21,7 @@ HINT = (
     "One or more containers are not ready, they may be pulling images or performing other startup operations, "
     "please check events for more details."
 )
+_ORDER = ("PodScheduled", "Initialized", "Ready")
 _CRASHING = "CrashLoopBackOff"
 _ENDED = {"Failed": "the Pod failed", "Succeeded": "the Pod has finished"}
 
@@ -28,25 +29,25 @@ _ENDED = {"Failed": "the Pod failed", "Succeeded": "the Pod has finished"}
 def pod_phase(pod: Mapping[str, Any]) -> Phase:
     """Return an Instance's phase from its Pod: the first of PodScheduled, Initialized, Ready that is not True decides.
 
-    A condition that is absent counts as Unknown. A waiting container's own words replace the hint.
+    A condition that is absent counts as Unknown, or as True once a later one stands there. A waiting container's own
+    words replace the hint.
     """
     status = at(pod, "status")
     ended = as_str(at(status, "phase"))
     if ended in _ENDED:
         return Phase("NotReady", _ended_message(status, ended))
     conditions = {as_str(c.get("type")): c for c in as_maps(at(status, "conditions"))}
-    scheduled = _truth(conditions, "PodScheduled")
-    if scheduled != "True":
-        return Phase("Pending" if scheduled == "False" else "Scheduling", _message(conditions, "PodScheduled"))
-    initialized = _truth(conditions, "Initialized")
-    if initialized == "False":
+    reached = _deciding(conditions)
+    truth = as_str(conditions.get(reached, {}).get("status")) or "Unknown"
+    if reached == "PodScheduled":
+        return Phase("Pending" if truth == "False" else "Scheduling", _message(conditions, reached))
+    if reached == "Initialized" and truth == "False":
         return _not_initialized(status, conditions)
-    if initialized != "True":
-        return Phase("Initializing", _message(conditions, "Initialized"))
-    ready = _truth(conditions, "Ready")
-    if ready == "False":
+    if reached == "Initialized":
+        return Phase("Initializing", _message(conditions, reached))
+    if truth == "False":
         return _not_ready(status, conditions)
-    return Phase("Ready") if ready == "True" else Phase("Starting", _message(conditions, "Ready"))
+    return Phase("Ready") if truth == "True" else Phase("Starting", _message(conditions, reached))
 
 
 def access_addresses(*, static: str, wildcard_dns: str, host_ips: Sequence[str], stored: Sequence[str]) -> list[str]:
@@ -61,18 +62,25 @@ def access_addresses(*, static: str, wildcard_dns: str, host_ips: Sequence[str],
 
 
 def host_ips_of(node: Mapping[str, Any]) -> list[str]:
-    """Return a Node's external addresses, then its internal ones."""
+    """Return a Node's external addresses, then its internal ones, each once (the status lists them by address)."""
     addresses = as_maps(at(node, "status", "addresses"))
-    return [
-        address
+    found = [
+        as_str(item.get("address"))
         for kind in ("ExternalIP", "InternalIP")
         for item in addresses
-        if item.get("type") == kind and (address := as_str(item.get("address")))
+        if item.get("type") == kind
     ]
+    return list(dict.fromkeys(filter(None, found)))
 
 
-def _truth(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> str:
-    return as_str(conditions.get(kind, {}).get("status")) or "Unknown"
+def _deciding(conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the first condition that is not True, or the last of all."""
+    for position, kind in enumerate(_ORDER):
+        if kind not in conditions and any(later in conditions for later in _ORDER[position + 1 :]):
+            continue
+        if conditions.get(kind, {}).get("status") != "True":
+            return kind
+    return _ORDER[-1]
 
 
 def _message(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> str:
