@@ -142,10 +142,10 @@ class _Decoder:
             return {}
         for name in raw:
             if name not in required + optional:
-                self._refuse(path, f"unknown field {f'"{name}"'}")
+                self._refuse(path, f"unknown field {name!r}")
         for name in required:
             if name not in raw:
-                self._refuse(path, f"field {f'"{name}"'} is missing")
+                self._refuse(path, f"field {name!r} is missing")
         return raw
 
     def _list(self, fields: Mapping[Any, Any], name: str, *, path: str = "") -> list[Any]:
