@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpustack_operator.options import Check, option, parse_bool, parse_duration, parse_int, parse_list
-from nodefeature.manufacturers import MANUFACTURERS
+from nodefeature.manufacturers import MANUFACTURER_NAMES
 
 SYSTEM_NAMESPACE = "gpustack-system"
 
@@ -36,10 +36,10 @@ def _at_least(low: float, text: str) -> Check:
 
 
 def _known_manufacturers(value: tuple[str, ...]) -> str:
-    unknown = [name for name in value if name not in MANUFACTURERS]
+    unknown = [name for name in value if name not in MANUFACTURER_NAMES]
     if unknown or not value:
         return "should be a comma separated list of valid manufacturers, valid manufacturers: " + ", ".join(
-            sorted(MANUFACTURERS)
+            sorted(MANUFACTURER_NAMES)
         )
     return ""
 
@@ -119,7 +119,7 @@ class ManufacturerOptions:
     """Manufacturers."""
 
     manufacturer: tuple[str, ...] = option(
-        tuple(sorted(MANUFACTURERS)),
+        tuple(sorted(MANUFACTURER_NAMES)),
         "comma-separated manufacturers to care for",
         parse=parse_list,
         check=_known_manufacturers,
@@ -151,7 +151,11 @@ class DemoOptions:
 
     # Named without the prefix because people type them in front of `make demo`.
     exit_when_settled: bool = option(
-        False, "check the result and exit 0 or 1 instead of running on", parse=parse_bool, env="DEMO_EXIT", shown="false"
+        False,
+        "check the result and exit 0 or 1 instead of running on",
+        parse=parse_bool,
+        env="DEMO_EXIT",
+        shown="false",
     )
     state_dir: str = option("", "folder for the demo's state; empty makes one and removes it", env="DEMO_STATE_DIR")
     timeout: float = option(

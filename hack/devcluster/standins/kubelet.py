@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from api.ledger.pools import device_pools
+from api.ledger.pools import device_pools, pool_names
 from hack.devcluster.standins.kueue.state import condition_is
 from kube.client import Client
 from kube.clock import Clock
@@ -82,10 +82,13 @@ class KubeletPods:
             return DONE
         try:
             if is_deleting(pod):
-                await self._client.delete(POD, key.name, key.namespace, uid=as_str(at(pod, "metadata", "uid")), grace_period_s=0)
-            elif as_str(at(pod, "status", "phase")) in ("", "Pending") or not condition_is(pod, "Ready", "True"):
-                if as_str(at(pod, "status", "phase")) not in ("Succeeded", "Failed"):
-                    await self._client.patch(POD, key.name, {"status": self._running(pod)}, key.namespace, subresource="status")
+                await self._client.delete(
+                    POD, key.name, key.namespace, uid=as_str(at(pod, "metadata", "uid")), grace_s=0
+                )
+            elif needs_start(pod):
+                await self._client.patch(
+                    POD, key.name, {"status": self._running(pod)}, key.namespace, subresource="status"
+                )
         except (Conflict, NotFound):
             return DONE
         return DONE
@@ -93,13 +96,27 @@ class KubeletPods:
     def _running(self, pod: Mapping[str, Any]) -> Object:
         stamp = self._clock.time().strftime("%Y-%m-%dT%H:%M:%SZ")
         node = self._caches[NODE].get(Key(as_str(at(pod, "spec", "nodeName"))))
-        host = next((as_str(a.get("address")) for a in as_maps(at(node, "status", "addresses")) if a.get("type") == "InternalIP"), "127.0.0.1")
+        host = next(
+            (
+                as_str(a.get("address"))
+                for a in as_maps(at(node, "status", "addresses"))
+                if a.get("type") == "InternalIP"
+            ),
+            "127.0.0.1",
+        )
         conditions = [
             {"type": kind, "status": "True", "lastTransitionTime": stamp}
             for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
         ]
         containers = [
-            {"name": c.get("name"), "image": c.get("image", ""), "ready": True, "started": True, "restartCount": 0, "state": {"running": {"startedAt": stamp}}}
+            {
+                "name": c.get("name"),
+                "image": c.get("image", ""),
+                "ready": True,
+                "started": True,
+                "restartCount": 0,
+                "state": {"running": {"startedAt": stamp}},
+            }
             for c in as_maps(at(pod, "spec", "containers"))
         ]
         return {
@@ -114,11 +131,17 @@ class KubeletPods:
         }
 
 
+def needs_start(pod: Mapping[str, Any]) -> bool:
+    """Say whether a Pod neither runs and is ready, nor has ended."""
+    phase = as_str(at(pod, "status", "phase"))
+    return phase not in ("Succeeded", "Failed") and (phase != "Running" or not condition_is(pod, "Ready", "True"))
+
+
 def status_patch(node: Mapping[str, Any], pools: Mapping[str, int], manufacturers: Manufacturers) -> Object:
     """Return the merge patch of a Node's status: device pools into capacity, capacity into allocatable."""
     capacity = dict(as_map(at(node, "status", "capacity")))
     change: dict[str, str | None] = {}
-    for name in manufacturers.pool_names():
+    for name in (pool for m in manufacturers.names for pool in pool_names(manufacturers, m)):
         want = str(pools[name]) if name in pools else None
         have = capacity.get(name)
         if want is None and have not in (None, "0"):

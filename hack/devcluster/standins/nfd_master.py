@@ -20,15 +20,15 @@ from kube.clock import Clock
 from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
 from nodefeature.fields import annotations_of, as_maps, at, is_deleting, labels_of, name_of, str_map
 from nodefeature.kinds import NODE, NODE_FEATURE, NODE_FEATURE_RULE, Kind
+from nodefeature.labels import NFD_NODE_NAME
 
-NODE_NAME_LABEL = "nfd.node.kubernetes.io/node-name"
 OWNED_LABELS = "nfd.node.kubernetes.io/feature-labels"
 OWNED_ANNOTATIONS = "nfd.node.kubernetes.io/feature-annotations"
 BY_NODE = "node"
 
 
 def _node_of(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
-    return {Key(node) for obj in (old, new) if (node := labels_of(obj).get(NODE_NAME_LABEL))}
+    return {Key(node) for obj in (old, new) if (node := labels_of(obj).get(NFD_NODE_NAME))}
 
 
 def _all_nodes(_: Object | None, __: Object | None, caches: Caches) -> Iterable[Key]:
@@ -58,7 +58,7 @@ class NFDMaster:
     )
     READS: ClassVar[tuple[Kind, ...]] = ()
     INDEXES: ClassVar[tuple[Index, ...]] = (
-        Index(NODE_FEATURE, BY_NODE, lambda obj: [v] if (v := labels_of(obj).get(NODE_NAME_LABEL)) else []),
+        Index(NODE_FEATURE, BY_NODE, lambda obj: [v] if (v := labels_of(obj).get(NFD_NODE_NAME)) else []),
     )
     RBAC: ClassVar[tuple[Rule, ...]] = ()
 

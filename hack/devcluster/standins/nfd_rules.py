@@ -46,7 +46,9 @@ def read_features(node_features: Iterable[Mapping[str, Any]]) -> Features:
             elements = as_map(at(feature, "elements"))
             merged.attributes.setdefault(name, {}).update({k: as_str(v) for k, v in elements.items()})
         for name, feature in as_map(features.get("instances")).items():
-            found = [{k: as_str(v) for k, v in as_map(e.get("attributes")).items()} for e in as_maps(at(feature, "elements"))]
+            found = [
+                {k: as_str(v) for k, v in as_map(e.get("attributes")).items()} for e in as_maps(at(feature, "elements"))
+            ]
             merged.instances.setdefault(name, []).extend(found)
     return merged
 

@@ -117,7 +117,9 @@ def refusal(pod: Mapping[str, Any], node: Mapping[str, Any], *, held: Mapping[st
     if required is not None and not any(_term_holds(t, node) for t in as_maps(at(required, "nodeSelectorTerms"))):
         return "node affinity"
     for taint in as_maps(at(node, "spec", "taints")):
-        if taint.get("effect") in ("NoSchedule", "NoExecute") and not tolerated(taint, as_maps(spec.get("tolerations"))):
+        if taint.get("effect") in ("NoSchedule", "NoExecute") and not tolerated(
+            taint, as_maps(spec.get("tolerations"))
+        ):
             return f"taint {taint.get('key')}"
     room = as_map(at(node, "status", "allocatable"))
     for name, value in pod_requests(pod).items():

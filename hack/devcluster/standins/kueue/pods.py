@@ -15,7 +15,18 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.reconciler import DONE, Caches, Index, Key, Object, Outcome, Rule, Watch
-from nodefeature.fields import as_list, as_map, as_maps, as_str, at, is_deleting, labels_of, name_of, namespace_of, uid_of
+from nodefeature.fields import (
+    as_list,
+    as_map,
+    as_maps,
+    as_str,
+    at,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from nodefeature.hashing import fnv64
 from nodefeature.kinds import POD, RESOURCE_FLAVOR, WORKLOAD, Kind
 

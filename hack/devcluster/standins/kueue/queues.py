@@ -140,7 +140,7 @@ class ResourceFlavorFinalizer:
 
 def workloads_of(queue: str, caches: Caches) -> list[Object]:
     """Return the Workloads of all LocalQueues that point to `queue`."""
-    found = []
+    found: list[Object] = []
     for local in caches[LOCAL_QUEUE].by(BY_QUEUE, queue):
         found.extend(caches[WORKLOAD].by(BY_QUEUE, f"{at(local, 'metadata', 'namespace')}/{name_of(local)}"))
     return found
@@ -174,9 +174,17 @@ def active_condition(queue: Mapping[str, Any], caches: Caches) -> tuple[str, str
     for name in check_names(queue):
         check = caches[ADMISSION_CHECK].get(Key(name))
         if check is None:
-            return "False", "AdmissionCheckNotFound", f"Can't admit new workloads: references missing AdmissionCheck(s): {name}."
+            return (
+                "False",
+                "AdmissionCheckNotFound",
+                f"Can't admit new workloads: references missing AdmissionCheck(s): {name}.",
+            )
         if not condition_is(check, "Active", "True"):
-            return "False", "AdmissionCheckInactive", f"Can't admit new workloads: references inactive AdmissionCheck(s): {name}."
+            return (
+                "False",
+                "AdmissionCheckInactive",
+                f"Can't admit new workloads: references inactive AdmissionCheck(s): {name}.",
+            )
     return "True", "Ready", "Can admit new workloads"
 
 
@@ -214,11 +222,17 @@ def _figures(queue: Mapping[str, Any], held: Mapping[tuple[str, str], int]) -> l
     for group in as_maps(at(queue, "spec", "resourceGroups")):
         for flavor in as_maps(group.get("flavors")):
             name = as_str(flavor.get("name"))
-            figures[name] = {as_str(r.get("name")): held.get((name, as_str(r.get("name"))), 0) for r in as_maps(flavor.get("resources"))}
+            figures[name] = {
+                as_str(r.get("name")): held.get((name, as_str(r.get("name"))), 0)
+                for r in as_maps(flavor.get("resources"))
+            }
     for (name, resource), value in held.items():
         figures.setdefault(name, {})[resource] = value
     return [
-        {"name": name, "resources": [{"name": r, "total": quantity_text(v), "borrowed": "0"} for r, v in figure.items()]}
+        {
+            "name": name,
+            "resources": [{"name": r, "total": quantity_text(v), "borrowed": "0"} for r, v in figure.items()],
+        }
         for name, figure in figures.items()
     ]
 

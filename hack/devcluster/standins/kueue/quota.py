@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodefeature.fields import as_int, as_list, as_map, as_maps, as_str, at
-from nodefeature.quantity import QuantityError, parse_quantity
+from nodefeature.quantity import QuantityInvalid, parse_quantity
 
 Milli = int
 
@@ -41,8 +41,8 @@ class PodSetAssignment:
 def milli(value: object) -> Milli:
     """Read a quantity as thousandths, rounded up; what is no quantity counts as nothing."""
     try:
-        return -(-parse_quantity(value if isinstance(value, (str, int)) else "0").nanos // 1_000_000)
-    except QuantityError:
+        return -(-parse_quantity(value if isinstance(value, (str, int)) else "0").nano // 1_000_000)
+    except QuantityInvalid:
         return 0
 
 
@@ -102,7 +102,8 @@ def assign(
             flavor = _first_fit(group, asked, template=template, used=used, flavors=flavors)
             if not flavor:
                 lacking = ", ".join(sorted(asked))
-                return f"couldn't assign flavors to pod set {as_str(pod_set.get('name'))}: insufficient quota for {lacking}"
+                name = as_str(pod_set.get("name"))
+                return f"couldn't assign flavors to pod set {name}: insufficient quota for {lacking}"
             for resource, value in asked.items():
                 found[resource] = flavor
                 usage[resource] = value

@@ -31,9 +31,7 @@ from nodefeature.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, WORKL
 
 
 def _workloads_of_queue(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    return [
-        Key(name_of(w), namespace_of(w)) for w in workloads_of(name_of(new if new is not None else old), caches)
-    ]
+    return [Key(name_of(w), namespace_of(w)) for w in workloads_of(name_of(new if new is not None else old), caches)]
 
 
 def _workloads_of_local(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
@@ -99,7 +97,9 @@ class WorkloadLife:
         checks = as_maps(at(workload, "status", "admissionChecks"))
         ready = all(check.get("state") == "Ready" for check in checks)
         if ready and not condition_is(workload, "Admitted", "True"):
-            await self._write(workload, {}, "Admitted", "True", "Admitted", "The workload is admitted")
+            await self._write(
+                workload, {}, "Admitted", status="True", reason="Admitted", message="The workload is admitted"
+            )
         return DONE
 
     async def _try(self, key: Key, workload: Object, queue: Object | None) -> Outcome:
@@ -118,7 +118,7 @@ class WorkloadLife:
         )
         if isinstance(found, str):
             if condition(workload, "QuotaReserved").get("message") != found:
-                await self._write(workload, {}, "QuotaReserved", "False", "Pending", found)
+                await self._write(workload, {}, "QuotaReserved", status="False", reason="Pending", message=found)
             return DONE
         admission = {"clusterQueue": name_of(queue), "podSetAssignments": [assignment_object(a) for a in found]}
         checks = [
@@ -131,7 +131,7 @@ class WorkloadLife:
         )
         fields: dict[str, Any] = {"admission": admission, "admissionChecks": checks}
         message = f"Quota reserved in ClusterQueue {name_of(queue)}"
-        await self._write(workload, fields, "QuotaReserved", "True", "QuotaReserved", message)
+        await self._write(workload, fields, "QuotaReserved", status="True", reason="QuotaReserved", message=message)
         return DONE
 
     def _reserved(self, queue: str) -> dict[tuple[str, str], int]:
@@ -151,7 +151,12 @@ class WorkloadLife:
     async def _evict(self, workload: Object, reason: str, message: str, requeue_s: int) -> Outcome:
         """First write: Evicted, checks back to Pending; the reservation still stands."""
         checks = [
-            {"name": c.get("name"), "state": "Pending", "message": "Reset to Pending after eviction", "lastTransitionTime": self._stamp()}
+            {
+                "name": c.get("name"),
+                "state": "Pending",
+                "message": "Reset to Pending after eviction",
+                "lastTransitionTime": self._stamp(),
+            }
             for c in as_maps(at(workload, "status", "admissionChecks"))
         ]
         fields: dict[str, Any] = {"admissionChecks": checks}
@@ -159,7 +164,7 @@ class WorkloadLife:
             at_time = self._clock.time() + timedelta(seconds=requeue_s)
             count = as_int(at(workload, "status", "requeueState", "count")) + 1
             fields["requeueState"] = {"count": count, "requeueAt": at_time.strftime("%Y-%m-%dT%H:%M:%SZ")}
-        await self._write(workload, fields, "Evicted", "True", reason, message)
+        await self._write(workload, fields, "Evicted", status="True", reason=reason, message=message)
         return DONE
 
     async def _release(self, workload: Object) -> Outcome:
@@ -172,13 +177,15 @@ class WorkloadLife:
             held = {"status": {"conditions": conditions}, "metadata": workload.get("metadata")}
             if condition(held, kind):
                 reason = "NoReservation" if kind == "Admitted" else "Requeued"
-                conditions = with_condition(held, kind, status="False", reason=reason, message="The workload waits again", now=now)
+                conditions = with_condition(
+                    held, kind, status="False", reason=reason, message="The workload waits again", now=now
+                )
         await self._patch(workload, {"admission": None, "conditions": conditions})
         self._assumed.pop(Key(name_of(workload), namespace_of(workload)), None)
         return DONE
 
     async def _write(
-        self, workload: Object, fields: dict[str, Any], kind: str, status: str, reason: str, message: str
+        self, workload: Object, fields: dict[str, Any], kind: str, *, status: str, reason: str, message: str
     ) -> None:
         conditions = with_condition(
             workload, kind, status=status, reason=reason, message=message, now=self._clock.time()
