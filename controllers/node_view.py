@@ -17,6 +17,8 @@ from nodefeature.kinds import NODE, NODE_FEATURE
 
 WORKER_SUFFIX = "-gpustack-worker"
 DEVICE_MANAGER_SUFFIX = "-gpustack-device-manager"
+LABELS_MERGED = "GPUStackLabelsMerged"
+"""The Node condition that says whether NFD copies our labels."""
 
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
