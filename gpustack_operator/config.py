@@ -146,6 +146,23 @@ class DetectorOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AgentOptions:
+    """Node agent."""
+
+    # Scale tests and benches: thousands of agents do not fit on one machine, their publishing does.
+    fleet: str = option(
+        "", "publish every machine of a recorded fleet file from this one process", check=_existing_file
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamespaceOptions:
+    """Namespace."""
+
+    namespace: str = option(SYSTEM_NAMESPACE, "namespace of the operator's own objects", env="KUBERNETES_POD_NAMESPACE")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DemoOptions:
     """Demo."""
 

@@ -149,6 +149,16 @@ def load(groups: Sequence[type[Any]], flags: Mapping[str, Any], environ: Mapping
     return loaded
 
 
+def unknown_variables(environ: Mapping[str, str], groups: Sequence[type[Any]]) -> list[str]:
+    """Name the variables under our prefix that no option of any command reads: most likely misspelt."""
+    known = {variable_of(name, meta) for group in groups for name, meta in declared(group)}
+    return [
+        f"environment {name}: no flag reads this variable"
+        for name in sorted(environ)
+        if name.startswith(ENV_PREFIX) and name not in known
+    ]
+
+
 def _text_of(name: str, meta: Option, flags: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[str | None, str]:
     if flags.get(name) is not None:
         return str(flags[name]), "the command line"

@@ -73,9 +73,8 @@ class Children:
             for task in waits:
                 task.cancel()
         child = waits[done.pop()]
-        raise ChildDied(
-            f"process {child.name!r} ended with exit code {child.process.returncode}; its last lines:\n{child.last_lines()}"
-        )
+        code = child.process.returncode
+        raise ChildDied(f"process {child.name!r} ended with exit code {code}; its last lines:\n{child.last_lines()}")
 
     async def stop(self) -> None:
         """Stop everything, the youngest first; whoever does not listen is killed."""

@@ -1,0 +1,1 @@
+"""What each command does; one module a command, each with one `run(options..., environ=...)`."""
