@@ -56,6 +56,15 @@ class Admin:
         except httpx.TransportError:
             return False
 
+    def version(self) -> str:
+        """Return the version the server reports, such as `v1.36.3`."""
+        return as_str(self._send("GET", "/version").get("gitVersion"))
+
+    def page(self, kind: Kind, *, limit: int, token: str = "") -> Object:
+        """Return one page of a list, with its `metadata.continue`."""
+        options = {"limit": str(limit)} | ({"continue": token} if token else {})
+        return self._send("GET", path_of(kind), options=options)
+
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
         """Return an object, or None."""
         try:

@@ -189,6 +189,14 @@ class ControlPlane:
         self.stop_process(name)
         self.start_process(name)
 
+    def reconfigure(self, name: str, change: Callable[[Object], None]) -> None:
+        """Change the configuration of `kueue` or `nfd-master` in place, then restart it."""
+        path = self.layout.etc / f"{name}.yaml"
+        configuration: Object = yaml.safe_load(path.read_text())
+        change(configuration)
+        path.write_text(yaml.safe_dump(configuration, sort_keys=False))
+        self.restart(name)
+
     def tail(self, name: str, lines: int = 40) -> str:
         """Return the last log lines of a process."""
         return self._supervisor.tail(name, lines)

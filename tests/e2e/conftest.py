@@ -1,0 +1,46 @@
+"""The real control plane that all of `tests/e2e` shares.
+
+Collected only when this folder, or a file of it, is asked for: it takes minutes where unit tests take milliseconds.
+A machine without the built tools fails here with what to run; nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane.admin import Admin
+from hack.controlplane.control_plane import REPOSITORY, ControlPlane
+from hack.controlplane.tools import DEFAULT_CACHE
+
+HERE = Path(__file__).parent
+CACHE = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave this folder out of a run that did not name it."""
+    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    return None if any(path.is_relative_to(HERE) for path in named) else True
+
+
+@pytest.fixture(scope="session")
+def control_plane(worker_id: str) -> Iterator[ControlPlane]:
+    """Start one control plane; its state and logs stay in `.state/e2e-*` for a look afterwards."""
+    with ControlPlane(REPOSITORY / ".state" / f"e2e-{worker_id}", cache=CACHE) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(control_plane: ControlPlane) -> Admin:
+    """Return the administrator's client."""
+    return control_plane.admin
+
+
+@pytest.fixture(autouse=True)
+def processes_live(control_plane: ControlPlane) -> Iterator[None]:
+    """Fail the test during which a process of the control plane died."""
+    yield
+    control_plane.check()

@@ -1,0 +1,272 @@
+"""The control plane itself: what the product will lean on is there and works.
+
+Asserted are objects in the cluster, as everywhere in this folder.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from hack.controlplane import audit
+from hack.controlplane.admin import Admin, Object
+from hack.controlplane.components import KUBELETLESS_ANNOTATION
+from hack.controlplane.control_plane import CHAIN, ENGINES, ControlPlane
+from hack.controlplane.errors import ProcessDiedError, RequestError
+from hack.controlplane.manifests import SYSTEM_NAMESPACE, namespace_manifest
+from hack.controlplane.product import Account
+from nodefeature.fields import as_maps, at, labels_of
+from nodefeature.kinds import (
+    CLUSTER_QUEUE,
+    NAMESPACE,
+    NODE,
+    NODE_FEATURE,
+    POD,
+    RESOURCE_FLAVOR,
+    WORKLOAD,
+    Kind,
+)
+
+pytestmark = pytest.mark.timeout(300)
+
+NODE_NAME = "machine-a"
+CREDITS = "credits.gpustack.ai/nvidia"
+TEAM = "team-a"
+LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
+
+
+def machine(name: str, **capacity: str) -> Object:
+    amounts = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "200Gi", "pods": "110", **capacity}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
+        "status": {"capacity": amounts, "allocatable": {k: v for k, v in amounts.items() if "/" not in k}},
+    }
+
+
+def node_feature(node: str, **labels: str) -> Object:
+    meta = {"name": f"{node}-test", "namespace": SYSTEM_NAMESPACE, "labels": {"nfd.node.kubernetes.io/node-name": node}}
+    return {
+        "apiVersion": NODE_FEATURE.api_version,
+        "kind": "NodeFeature",
+        "metadata": meta,
+        "spec": {"features": {"flags": {}, "attributes": {}, "instances": {}}, "labels": labels},
+    }
+
+
+def pod(name: str, *, queue: str = "", node: str = "", **limits: str) -> Object:
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    container = {"name": "main", "image": "registry.example/app:1", "resources": {"limits": limits}}
+    spec: dict[str, Any] = {"containers": [container], "terminationGracePeriodSeconds": 1}
+    if node:
+        spec["nodeName"] = node
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": TEAM, "labels": labels},
+        "spec": spec,
+    }
+
+
+def is_condition(obj: Object | None, kind: str, status: str = "True") -> bool:
+    return any(c.get("type") == kind and c.get("status") == status for c in as_maps(at(obj, "status", "conditions")))
+
+
+def is_running(obj: Object | None) -> bool:
+    return at(obj, "status", "phase") == "Running" and is_condition(obj, "Ready")
+
+
+@pytest.fixture(scope="module")
+def node(control_plane: ControlPlane) -> Iterator[str]:
+    admin = control_plane.admin
+    admin.create(machine(NODE_NAME))
+    yield NODE_NAME
+    admin.delete(NODE, NODE_NAME)
+    admin.delete(NODE_FEATURE, f"{NODE_NAME}-test", SYSTEM_NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def team(control_plane: ControlPlane) -> str:
+    """A namespace in which Pods can be made: its default account exists."""
+    control_plane.admin.apply(namespace_manifest(TEAM))
+    account = Kind("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
+    control_plane.admin.wait(account, "default", TEAM, until=bool)
+    return TEAM
+
+
+@pytest.fixture(scope="module")
+def queue(control_plane: ControlPlane, node: str, team: str) -> str:
+    """A LocalQueue over one flavor with room for three cards."""
+    group = {
+        "coveredResources": [CREDITS],
+        "flavors": [{"name": "cards", "resources": [{"name": CREDITS, "nominalQuota": "4800k"}]}],
+    }
+    meta = {"name": "cards"}
+    local = {"name": "cards", "namespace": team}
+    for kind, metadata, spec in (
+        ("ResourceFlavor", meta, {"nodeLabels": {"kubernetes.io/hostname": node}}),
+        ("ClusterQueue", meta, {"namespaceSelector": {}, "resourceGroups": [group]}),
+        ("LocalQueue", local, {"clusterQueue": "cards"}),
+    ):
+        obj = {"apiVersion": RESOURCE_FLAVOR.api_version, "kind": kind, "metadata": metadata, "spec": spec}
+        control_plane.admin.create(obj)
+    control_plane.admin.wait(CLUSTER_QUEUE, "cards", until=lambda obj: is_condition(obj, "Active"), what="Active")
+    return "cards"
+
+
+def test_every_process_runs_and_the_server_says_its_version(control_plane: ControlPlane, admin: Admin) -> None:
+    assert set(control_plane.running) == {*ENGINES, *CHAIN}
+    assert admin.version() == "v1.36.3"
+    assert admin.list(NODE) == []
+
+
+def test_a_node_gets_a_kubelet(admin: Admin, node: str) -> None:
+    admin.wait(NODE, node, until=lambda obj: is_condition(obj, "Ready"), what="Ready")
+    admin.wait(LEASE, node, "kube-node-lease", until=bool, what="there")
+
+
+def test_labels_of_a_node_feature_reach_the_node(admin: Admin, node: str) -> None:
+    admin.create(node_feature(node, **{"gpustack.ai/managed": "true", "feature.gpustack.ai/acceleratable": "true"}))
+    merged = admin.wait(NODE, node, until=lambda obj: labels_of(obj).get("gpustack.ai/managed") == "true", timeout_s=10)
+    assert labels_of(merged)["feature.gpustack.ai/acceleratable"] == "true"
+
+
+def test_allocatable_follows_capacity(admin: Admin, node: str) -> None:
+    admin.patch(NODE, node, {"status": {"capacity": {"nvidia.com/gpu": "4"}}}, subresource="status")
+    admin.wait(NODE, node, until=lambda obj: at(obj, "status", "allocatable", "nvidia.com/gpu") == "4", timeout_s=10)
+
+
+def test_a_queued_pod_is_gated_charged_admitted_bound_and_runs(admin: Admin, queue: str) -> None:
+    admin.patch(NODE, NODE_NAME, {"status": {"capacity": {"nvidia.com/gpu": "4"}}}, subresource="status")
+    created = admin.create(pod("two-cards", queue=queue, **{"cpu": "1", "nvidia.com/gpu": "2"}))
+    assert [gate["name"] for gate in created["spec"]["schedulingGates"]] == ["kueue.x-k8s.io/admission"]
+    running = admin.wait(POD, "two-cards", TEAM, until=is_running, what="Running and Ready")
+    assert at(running, "spec", "nodeName") == NODE_NAME
+    (workload,) = admin.list(WORKLOAD, TEAM)
+    (assignment,) = workload["status"]["admission"]["podSetAssignments"]
+    assert assignment["resourceUsage"][CREDITS] == "3200k"
+    assert assignment["flavors"][CREDITS] == "cards"
+
+
+def test_a_pod_beyond_the_quota_waits_until_room_is_made(admin: Admin, queue: str) -> None:
+    admin.create(pod("two-more", queue=queue, **{"nvidia.com/gpu": "2"}))
+    waiting = [w for w in admin.list(WORKLOAD, TEAM) if w["metadata"]["ownerReferences"][0]["name"] == "two-more"]
+    assert not any(is_condition(w, "QuotaReserved") for w in waiting)
+    assert at(admin.get(POD, "two-more", TEAM), "spec", "schedulingGates")
+    admin.delete(POD, "two-cards", TEAM)
+    admin.wait(POD, "two-more", TEAM, until=is_running, what="Running and Ready")
+    admin.delete(POD, "two-more", TEAM)
+    admin.wait(POD, "two-more", TEAM, until=lambda obj: obj is None, what="gone")
+
+
+def test_kueues_webhook_and_conversion_answer(admin: Admin, queue: str) -> None:
+    bad = {"apiVersion": CLUSTER_QUEUE.api_version, "kind": "ClusterQueue", "metadata": {"name": "bad"}}
+    group = {"coveredResources": ["cpu"], "flavors": []}
+    with pytest.raises(RequestError) as refused:
+        admin.create({**bad, "spec": {"resourceGroups": [group, group]}})
+    assert refused.value.code == httpx.codes.UNPROCESSABLE_ENTITY
+    older = Kind("kueue.x-k8s.io", "v1beta1", "clusterqueues", "ClusterQueue", namespaced=False)
+    assert at(admin.get(older, queue), "apiVersion") == "kueue.x-k8s.io/v1beta1"
+
+
+def test_garbage_and_namespaces_are_collected(admin: Admin) -> None:
+    admin.create(namespace_manifest("passing"))
+    owner = admin.create(config_map("owner", {}))
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    admin.create(config_map("owned", {"ownerReferences": [reference]}))
+    kind = admin.kind_of(owner)
+    admin.delete(kind, "owner", "passing")
+    admin.wait(kind, "owned", "passing", until=lambda obj: obj is None, what="collected")
+    admin.delete(NAMESPACE, "passing")
+    admin.wait(NAMESPACE, "passing", until=lambda obj: obj is None, what="gone")
+
+
+def config_map(name: str, more: Object) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "passing", **more}}
+
+
+def test_an_account_has_its_own_rights_and_no_more(control_plane: ControlPlane) -> None:
+    account = Account(name="looker")
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "looker"}}
+    subject = {"kind": "ServiceAccount", "name": account.name, "namespace": account.namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "looker"}
+    binding = {**role, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]}
+    manifest = yaml.safe_dump_all([{**role, "rules": rules}, binding])
+    since = audit.position(control_plane.audit_log)
+    document = yaml.safe_load(control_plane.product_kubeconfig(manifest, account).read_text())
+    ours = Admin(control_plane.server, authority=control_plane.authority, token=document["users"][0]["user"]["token"])
+    try:
+        ours.list(NODE)
+        with pytest.raises(RequestError) as refused:
+            ours.list(POD)
+    finally:
+        ours.close()
+    assert refused.value.code == httpx.codes.FORBIDDEN
+    denied = audit.forbidden(control_plane.audit_log, user=account.user, since=since)
+    assert [(request.verb, request.resource) for request in denied] == [("list", "pods")]
+
+
+def test_a_node_marked_dead_gets_no_heartbeat(admin: Admin) -> None:
+    dying = machine("machine-dying")
+    admin.create(dying)
+    admin.wait(LEASE, "machine-dying", "kube-node-lease", until=bool, what="there")
+    admin.patch(NODE, "machine-dying", {"metadata": {"annotations": {KUBELETLESS_ANNOTATION: "dead"}}})
+    admin.wait(
+        NODE, "machine-dying", until=lambda obj: is_condition(obj, "Ready", "Unknown"), timeout_s=120, what="NotReady"
+    )
+    admin.delete(NODE, "machine-dying")
+
+
+@pytest.mark.parametrize("name", ["etcd", "kube-apiserver", "kueue", "nfd-master", "kube-controller-manager"])
+def test_a_restarted_process_comes_back_with_the_objects(
+    control_plane: ControlPlane, admin: Admin, node: str, name: str
+) -> None:
+    before = control_plane.running[name]
+    control_plane.restart(name)
+    assert not before.is_alive()
+    admin.wait(NODE, node, until=bool, what="still there")
+
+
+def test_a_killed_process_is_not_a_death_but_an_unasked_end_is(control_plane: ControlPlane) -> None:
+    control_plane.kill("kwok")
+    control_plane.check()
+    control_plane.start_process("kwok")
+    os.kill(control_plane.running["kwok"].pid, 9)
+    with pytest.raises(ProcessDiedError, match=r"kwok was ended by signal 9; last lines of .*kwok\.log:\n.+"):
+        await_death(control_plane)
+    control_plane.kill("kwok")
+    control_plane.start_process("kwok")
+
+
+def await_death(control_plane: ControlPlane) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        control_plane.check()
+
+
+def test_compaction_expires_old_versions(control_plane: ControlPlane, admin: Admin, node: str) -> None:
+    page = admin.page(NAMESPACE, limit=1)
+    for turn in range(2):
+        admin.patch(NODE, node, {"metadata": {"annotations": {"turn": str(turn)}}})
+    control_plane.compact()
+    with pytest.raises(RequestError) as expired:
+        admin.page(NAMESPACE, limit=1, token=page["metadata"]["continue"])
+    assert (expired.value.code, expired.value.reason) == (httpx.codes.GONE, "Expired")
+
+
+def test_a_second_control_plane_runs_beside_it(control_plane: ControlPlane, tmp_path: Path) -> None:
+    with ControlPlane(tmp_path / "second", cache=control_plane.tools.cache, chain=()) as second:
+        assert second.server != control_plane.server
+        assert second.admin.list(NODE) == []
+        processes = list(second.running.values())
+    assert not any(process.is_alive() for process in processes)
+    control_plane.check()

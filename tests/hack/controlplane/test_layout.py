@@ -1,0 +1,33 @@
+"""Tests of the state folder and its ports."""
+
+from __future__ import annotations
+
+import random
+import socket
+from dataclasses import astuple
+from itertools import islice
+from pathlib import Path
+
+from hack.controlplane.layout import Layout, free_ports
+
+
+def test_ports_are_distinct_below_the_ephemeral_range_and_kept(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    ports = astuple(layout.ports())
+    assert len(set(ports)) == len(ports)
+    assert all(20000 <= port < 32000 for port in ports)
+    assert astuple(Layout(tmp_path).ports()) == ports
+
+
+def test_a_port_in_use_is_passed_over() -> None:
+    wanted = list(islice(free_ports(random.Random(1)), 2))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", wanted[0]))
+        taken.listen()
+        assert wanted[0] not in list(islice(free_ports(random.Random(1)), 5))
+
+
+def test_folders_are_private(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "state")
+    layout.create()
+    assert layout.pki.stat().st_mode & 0o077 == 0

@@ -1,0 +1,103 @@
+"""Tests of the tools' versions, cache keys and the build's refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane.errors import BuildError, MissingError
+from hack.controlplane.tools import KUBERNETES, TOOLS, Tool, Toolbox, build
+
+GO_MOD = """module example/x
+
+go 1.26.0
+
+replace (
+\texample.org/engine => example.org/engine v9.9.9
+)
+
+tool example.org/engine/cmd/engine
+
+require (
+\texample.org/engine/api v0.1.0 // indirect
+\texample.org/engine v1.2.3 // indirect
+)
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    folder = tmp_path / "tools" / "engine"
+    folder.mkdir(parents=True)
+    (folder / "go.mod").write_text(GO_MOD)
+    (folder / "go.sum").write_text("example.org/engine v1.2.3 h1:x\n")
+    monkeypatch.setattr("hack.controlplane.tools.MODULES", tmp_path / "tools")
+    return Tool(name="engine", module="example.org/engine", binaries={"engine": "example.org/engine/cmd/engine"})
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_every_tool_is_pinned_by_a_module_with_sums(tool: Tool) -> None:
+    text = (tool.folder / "go.mod").read_text()
+    assert tool.version.startswith("v")
+    assert all(package in text for package in tool.binaries.values())
+    assert f"{tool.module} {tool.version} h1:" in (tool.folder / "go.sum").read_text()
+
+
+def test_kubernetes_reports_the_version_of_its_module() -> None:
+    variables = KUBERNETES.version_variables("v1.36.3")
+    assert variables["k8s.io/component-base/version.gitVersion"] == "v1.36.3"
+    assert variables["k8s.io/component-base/version.gitMinor"] == "36"
+
+
+def test_version_is_the_one_required_not_a_replacement_or_a_longer_path(engine: Tool) -> None:
+    assert engine.version == "v1.2.3"
+
+
+def test_a_module_that_requires_nothing_is_refused(engine: Tool) -> None:
+    (engine.folder / "go.mod").write_text("module example/x\n")
+    with pytest.raises(BuildError, match=r"requires no example\.org/engine"):
+        _ = engine.version
+
+
+@pytest.mark.parametrize("file", ["go.mod", "go.sum"])
+def test_a_changed_module_is_cached_elsewhere(engine: Tool, tmp_path: Path, file: str) -> None:
+    before = engine.cached(tmp_path)
+    path = engine.folder / file
+    path.write_text(path.read_text() + "// changed\n")
+    assert engine.cached(tmp_path) != before
+    assert engine.cached(tmp_path).name.startswith("engine-v1.2.3-")
+
+
+def test_require_names_what_is_not_built_and_what_to_run(tmp_path: Path) -> None:
+    for tool in TOOLS[1:]:
+        tool.cached(tmp_path).mkdir()
+    with pytest.raises(MissingError) as caught:
+        Toolbox(tmp_path).require()
+    assert f"not built: etcd {TOOLS[0].version}; run `python -m hack.controlplane build`" in str(caught.value)
+
+
+def test_without_go_one_line_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"^Go is missing: install Go .*$"):
+        build(tmp_path / "cache", say=lambda _line: None, environment={"PATH": str(tmp_path)})
+
+
+def test_a_full_cache_needs_no_go(tmp_path: Path) -> None:
+    for tool in TOOLS:
+        tool.cached(tmp_path).mkdir()
+    said: list[str] = []
+    build(tmp_path, say=said.append, environment={"PATH": ""})
+    assert said == [f"all {len(TOOLS)} tools are in {tmp_path}"]
+
+
+def test_a_failed_build_shows_the_compiler_and_leaves_nothing(
+    engine: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hack.controlplane.tools.TOOLS", (engine,))
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text("#!/bin/sh\necho 'main.go:1: no such thing' >&2\nexit 1\n")
+    go.chmod(0o755)
+    with pytest.raises(BuildError, match=r"ended with 1:\nmain\.go:1: no such thing"):
+        build(tmp_path / "cache", say=lambda _line: None, environment={"PATH": f"{go.parent}:/usr/bin:/bin"})
+    assert list((tmp_path / "cache").iterdir()) == []
