@@ -2,7 +2,8 @@
 
 For: the installers, the chart (`chart/crds`), the devcluster. In: nothing. Out: manifests as plain dicts.
 Promises: printer columns are the columns of the v1 tables, fed by `status.summary` where a cell joins several figures
-(design §6); v1alpha1 is the only and stored version; the output is the same on every run.
+(design §6); v1alpha1 is the only and stored version; unknown fields are pruned, which is the default and so not
+written (the API server would leave it out again, and a comparison would differ for ever); the same on every run.
 """
 
 from __future__ import annotations
@@ -104,7 +105,6 @@ def _manifest(definition: Definition) -> dict[str, Any]:
                 "categories": [CATEGORY],
             },
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "preserveUnknownFields": False,
             "versions": [
                 {
                     "name": kind.version,

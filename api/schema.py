@@ -62,7 +62,8 @@ _INT64: JsonExtra = {"format": "int64"}
 Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra=_INT32)]
 Percent = Annotated[int, Field(ge=0, le=100, json_schema_extra=_INT32)]
 Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra=_INT32)]
-Amount = Annotated[int, Field(ge=0, le=2**63 - 1, json_schema_extra=_INT64)]
+# The API server keeps bounds as floats: a larger one would come back as another number, and differ from ours for ever.
+Amount = Annotated[int, Field(ge=0, le=2**53 - 1, json_schema_extra=_INT64)]
 Word = Annotated[str, Field(max_length=253)]
 Text = Annotated[str, Field(max_length=1024)]
 Message = Annotated[str, Field(max_length=32768)]

@@ -34,6 +34,8 @@ class Charge:
     records: tuple[Record, ...]
     terminated: bool = False
     """The Pod's phase is Succeeded or Failed."""
+    assumed: bool = False
+    """The records are what the Pod may hold, for want of a readable word: charged last, beside nobody else's mode."""
 
 
 @dataclass(slots=True)
@@ -68,7 +70,7 @@ def rebuild(
         for card in cards_of(group)
     }
     problems: list[Problem] = []
-    for charge in charges:
+    for charge in sorted(charges, key=lambda charge: charge.assumed):  # stable: the given order otherwise
         _charge_pod(cards, charge, release_terminated=release_terminated, problems=problems)
     status: DevicesStatus = {"groups": [_ledger_group(group, cards) for group in spec_groups]}
     return Rebuilt(status, cards, tuple(problems))
@@ -96,6 +98,8 @@ def _charge_pod(
             problems.append(problem(f"Pod {charge.pod}", f"{record.group_id}/{record.card_id}", rule))
             continue
         if use.mode not in {Mode.NONE, record.mode}:
+            if charge.assumed:
+                continue
             problems.append(_conflict(charge.pod, record, use.mode))
             return  # what this Pod was charged so far stays; its placements are not counted
         use.mode = record.mode
