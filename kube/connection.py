@@ -14,8 +14,8 @@ from __future__ import annotations
 import random
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 
 import aiohttp
 import httpx
@@ -143,7 +143,8 @@ class Connection:
             try:
                 if not response.is_success:
                     raise await self._refusal(response, request, first_s)
-                yield _chunks(response, request.what)
+                async with aclosing(_chunks(response, request.what)) as chunks:
+                    yield chunks
             finally:
                 await self._close_stream(response)
 
@@ -261,7 +262,7 @@ def _http_client(credentials: Credentials, transport: httpx.AsyncBaseTransport) 
     )
 
 
-async def _chunks(response: httpx.Response, what: str) -> AsyncIterator[bytes]:
+async def _chunks(response: httpx.Response, what: str) -> AsyncGenerator[bytes, None]:
     try:
         async for chunk in response.aiter_bytes():
             yield chunk

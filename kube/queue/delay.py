@@ -1,0 +1,71 @@
+"""Keys that become due later.
+
+For: `kube.controller`. In: keys and seconds. Out: the keys, through `dedup`, when they are due.
+Promises:
+- of several times asked for one key the earliest counts;
+- the run of a key answers everything asked before it began: later times of that key are forgotten then;
+- `window_s` collects: requests of one key inside the window run once, at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+
+from kube.clock import Clock
+from kube.queue.dedup import DedupQueue
+from kube.reconciler import Key
+
+
+class DelayQueue(DedupQueue):
+    """A deduplicating queue with a clock. `run` must be running for delayed keys to become due."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._serial = itertools.count()
+        self._earlier = asyncio.Event()
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Ask for a run of `key` in `seconds`, unless one comes before."""
+        if seconds <= 0:
+            self.add(key)
+            return
+        due = self._clock.now() + seconds
+        if self._due.get(key, float("inf")) <= due:
+            return
+        self._due[key] = due
+        if not self._heap or due < self._heap[0][0]:
+            self._earlier.set()
+        heapq.heappush(self._heap, (due, next(self._serial), key))
+
+    async def get(self) -> Key:
+        """Wait for a key; what was asked for later is answered by this run."""
+        key = await super().get()
+        self._due.pop(key, None)
+        return key
+
+    async def run(self) -> None:
+        """Make delayed keys due, until cancelled."""
+        while True:
+            self._release()
+            self._earlier.clear()
+            if not self._heap:
+                await self._earlier.wait()
+                continue
+            try:
+                async with self._clock.timeout(self._heap[0][0] - self._clock.now()):
+                    await self._earlier.wait()
+            except TimeoutError:
+                continue
+
+    def _release(self) -> None:
+        now = self._clock.now()
+        while self._heap and self._heap[0][0] <= now:
+            due, _, key = heapq.heappop(self._heap)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self.add(key)
