@@ -28,7 +28,6 @@ from hack.controlplane.kubeconfig import write_kubeconfig
 from hack.controlplane.layout import Layout
 from hack.controlplane.manifests import (
     KUEUE_ACCOUNT,
-    KUEUE_WEBHOOK_SECRET,
     NFD_ACCOUNT,
     SYSTEM_NAMESPACE,
     kueue_configuration,
@@ -40,9 +39,10 @@ from hack.controlplane.manifests import (
 from hack.controlplane.pki import CLUSTER_CA, Pki
 from hack.controlplane.processes import Program, Running, Supervisor
 from hack.controlplane.product import OPERATOR, Account, install_account, read_rbac, write_account_kubeconfig
+from hack.controlplane.readiness import Readiness, kueue_certificates
 from hack.controlplane.tools import DEFAULT_CACHE, Toolbox
-from nodefeature.fields import at, name_of
-from nodefeature.kinds import NODE, SECRET, SERVICE_ACCOUNT
+from nodefeature.fields import name_of
+from nodefeature.kinds import NODE
 from nodefeature.manufacturers import Manufacturers, build_manufacturers
 
 REPOSITORY = Path(__file__).parents[2]
@@ -221,7 +221,7 @@ class ControlPlane:
         configuration = kueue_configuration(
             self._manufacturers.by_name.values(),
             ports=self.components.ports,
-            certificates=self._kueue_certificates,
+            certificates=kueue_certificates(self.layout),
         )
         (self.layout.etc / "kueue.yaml").write_text(yaml.safe_dump(configuration, sort_keys=False))
         return kueue_manifests(self.tools, configuration, home=self.layout.root)
@@ -273,53 +273,16 @@ class ControlPlane:
             lifetime_s=_ACCOUNT_TOKEN_S,
         )
 
-    @property
-    def _kueue_certificates(self) -> Path:
-        return self.layout.pki / "kueue-webhook"
-
     def _wait_ready(self, name: str) -> None:
-        ports = self.components.ports
-        probes: dict[str, Callable[[], bool]] = {
-            "etcd": lambda: _answers(f"http://127.0.0.1:{ports.etcd_client}/health"),
-            "kube-apiserver": self.admin.ready,
-            "kube-controller-manager": self._has_default_account,
-            "kwok": lambda: _answers(f"http://127.0.0.1:{ports.kwok}/healthz"),
-            "kueue": self._kueue_is_ready,
-            "nfd-master": lambda: _answers(f"http://127.0.0.1:{ports.nfd_master}/healthz"),
-        }
-        probe = probes.get(name)
+        readiness = Readiness(self.components, self.admin)
         deadline = time.monotonic() + _READY_S
-        while probe is not None and not probe():
+        while not readiness.of(name):
             self.check()
             if time.monotonic() > deadline:
                 raise NotReadyError(f"{name}: not ready within {_READY_S:.0f} s; last lines:\n{self.tail(name)}")
             time.sleep(_POLL_S)
         if name == "nfd-master":
             self.admin.delete(NODE, _PASSING_NODE)
-
-    def _has_default_account(self) -> bool:
-        """Pods are refused until kube-controller-manager has made the namespace's ServiceAccount."""
-        return self.admin.get(SERVICE_ACCOUNT, "default", "default") is not None
-
-    def _kueue_is_ready(self) -> bool:
-        """Mount the webhook's certificate as a kubelet would, then ask the health endpoint."""
-        secret = self.admin.get(SECRET, KUEUE_WEBHOOK_SECRET, SYSTEM_NAMESPACE)
-        data = at(secret, "data") or {}
-        if not {"tls.crt", "tls.key", "ca.crt"} <= set(data):
-            return False
-        self._kueue_certificates.mkdir(mode=0o700, exist_ok=True)
-        for file, encoded in data.items():
-            content, path = base64.b64decode(encoded), self._kueue_certificates / file
-            if not path.exists() or path.read_bytes() != content:
-                path.write_bytes(content)
-        return _answers(f"http://127.0.0.1:{self.components.ports.kueue_health}/readyz")
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url, timeout=2.0, trust_env=False).is_success
-    except httpx.TransportError:
-        return False
 
 
 def _post(url: str, body: Object) -> Object:
