@@ -90,7 +90,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class FitDemand:
-    """What one Pod of a PodSet needs of the node it lands on: units on one card, cards with a free share, free cards."""
+    """What one Pod needs of the node it lands on: units on one card, cards with a free share, free cards."""
 
     sliced_units: int = 0
     shared_cards: int = 0

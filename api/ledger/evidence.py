@@ -17,12 +17,14 @@ from typing import Any
 from api.devices import cards_of
 from api.ledger.fit import is_partitioned, is_sliceable
 from api.ledger.modes import CARD_UNITS, MODE_NAMES, SHARE_UNITS, Mode
+from api.ledger.placements import MAX_RUN, Placement
 from api.ledger.rebuild import Charge
 from api.ledger.transport import ALLOCATED_ANNOTATION, Record, transport_of
 from api.pod_requests import Claim, claims_of, whole
 from api.problems import Problem, problem
 from nodefeature.fields import as_int, as_map, as_str, at, name_of, namespace_of
 from nodefeature.manufacturers import Manufacturers
+from nodefeature.profiles import vendor_profile
 from nodefeature.resource_names import Family
 
 _MODE_OF = {
@@ -31,6 +33,7 @@ _MODE_OF = {
     Family.SLICED: Mode.SLICED,
     Family.PARTITIONED: Mode.PARTITIONED,
 }
+_WHOLE_CARD = (Placement(0, MAX_RUN),)
 _TERMINAL = ("Succeeded", "Failed")
 
 
@@ -98,6 +101,8 @@ def _touchable(claims: Sequence[Claim], spec_groups: Sequence[Mapping[str, Any]]
             index=as_int(card.get("index")),
             mode=_MODE_OF[claim.family],
             allocated=_units_of(claim),
+            profile=vendor_profile(claim.manufacturer, claim.profiles[0][0]) if claim.profiles else "",
+            placements=_WHOLE_CARD if claim.profiles else (),
         )
         for claim in claims
         if whole(claim.cards)
