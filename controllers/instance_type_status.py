@@ -11,25 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+from api.instance_type import INACTIVE, InstanceTypeSpec, InstanceTypeStatus, phase_of_queue
 from api.ledger.views import EMPTY_VIEWS, FourViews, View, sliced_detail, status_of
-from controllers.queue_state import (
-    HOLD,
-    HOLD_AND_DRAIN,
-    MIGRATION_PHASE,
-    SWITCHED,
-    QueueState,
-)
+from api.summary import instance_type_summary
+from controllers.queue_state import HOLD_AND_DRAIN, MIGRATION_PHASE, NONE, SWITCHED, QueueState
 from nodefeature.fields import annotations_of, as_map, as_str, at
 from nodefeature.labels import EMPTY_PLAN_HOLD, NOTE_PREFIX, TRUE
 from nodefeature.quantity import NANO, of
 from nodefeature.queue_names import local_queue_name
-
-ACTIVE = "Active"
-ACTIVATING = "Activating"
-DRAINING = "Draining"
-INACTIVE = "Inactive"
 
 CPU_FIELDS = (
     "physicalCores",
@@ -80,9 +71,11 @@ def build_status(facts: PoolFacts) -> dict[str, Any]:
         "detail": build_detail(facts),
         "entrance": local_queue_name(facts.state.name),
         "phase": phase,
-        "summary": summary_of(spec, views, cpu),
     }
-    return {**status, "phaseMessage": message} if message else status
+    if message:
+        status["phaseMessage"] = message
+    status["summary"] = instance_type_summary(cast(InstanceTypeSpec, spec), cast(InstanceTypeStatus, status))
+    return status
 
 
 def terminating_status(name: str) -> dict[str, Any]:
@@ -104,17 +97,11 @@ def foreign_queue_status(name: str) -> dict[str, Any]:
 
 def phase_of(state: QueueState, *, has_flavors: bool = True) -> tuple[str, str]:
     """Return phase and message of a queue (spec 04 §7, spec 02 §4.5); a hold of ours says what it waits for."""
-    if state.stop_policy == HOLD_AND_DRAIN:
-        if state.reserved:
-            return DRAINING, "cluster queue is draining admitted workloads"
-        return INACTIVE, "cluster queue is held and drained" + _why_held(state, has_flavors=has_flavors)
-    if state.stop_policy == HOLD:
-        return INACTIVE, "cluster queue is held" + _why_held(state, has_flavors=has_flavors)
-    if state.active.status == "True":
-        return ACTIVE, ""
-    if state.active.status == "False":
-        return INACTIVE, state.active.message
-    return ACTIVATING, ""
+    known = phase_of_queue(
+        state.stop_policy, reserving=state.reserved, active=state.active.status, message=state.active.message
+    )
+    held = known.phase == INACTIVE and state.stop_policy != NONE
+    return known.phase, known.message + (_why_held(state, has_flavors=has_flavors) if held else "")
 
 
 def _why_held(state: QueueState, *, has_flavors: bool) -> str:
@@ -184,18 +171,6 @@ def build_detail(facts: PoolFacts) -> dict[str, Any]:
         identity = {key: as_str(cpu.get(key)) for key in ("manufacturer", "product", "family")}
         detail["cpu"] = _cpu_fields(cpu) | _present(identity)
     return detail
-
-
-def summary_of(spec: Mapping[str, Any], views: FourViews, cpu: View) -> dict[str, str]:
-    """Return the strings behind the printed columns (spec 02 §4.6), in plain figures."""
-    unit = as_map(spec.get("unitResources"))
-    families = (views.exclusive, views.shared, views.sliced, views.partitioned)
-    return {
-        "unit": "/".join(as_str(text) for text in (unit.get("cpu"), unit.get("ram"), spec.get("localStorage"))),
-        "accelerator": " ".join(f"{view.once}/{view.remaining}" for view in families),
-        "cpu": f"{cpu.once}/{cpu.remaining}",
-        "partitions": ",".join(f"{name}:{count}" for name, count in views.remaining_profiles),
-    }
 
 
 def _notes(flavor: Mapping[str, Any]) -> dict[str, str]:

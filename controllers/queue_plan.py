@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from controllers.pool_nodes import NodeFacts
 from controllers.queue_state import TAS_QUEUE, FlavorQuotas, Group, QueueState, ResourceQuota
 from nodefeature.credits import CREDITS_PER_ACCELERATOR
+from nodefeature.device_labels import label_count
 from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of, str_map
 from nodefeature.labels import (
     ACCELERATABLE,
@@ -25,7 +27,6 @@ from nodefeature.labels import (
     TOPOLOGY_PROFILE,
     TRUE,
     TYPE_NODES,
-    is_managed,
 )
 from nodefeature.manufacturers import CREDITS_PREFIX
 from nodefeature.pool import matches
@@ -47,7 +48,6 @@ OVERLAPPING_SELECTORS = "OverlappingSelectors"
 NON_CONSERVED_QUOTA = "NonConservedQuota"
 
 RECHECK_S = 30.0
-_MAX_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +107,6 @@ class Refusal:
     recheck_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class PoolNode:
-    """One node as the conservation check sees it."""
-
-    name: str
-    labels: Mapping[str, str]
-
-
-def parse_count(text: str | None) -> int:
-    """Return a label's whole number, 0 for anything that is not a plain positive one of at most 9 digits."""
-    if text is None or not text.isascii() or not text.isdigit() or len(text) > _MAX_DIGITS:
-        return 0
-    return int(text)
-
-
 def is_our_flavor(flavor: Mapping[str, Any]) -> bool:
     """Say whether a ResourceFlavor carries our type label; those without it are somebody else's."""
     return labels_of(flavor).get(RESOURCE_TYPE) == TYPE_NODES
@@ -145,8 +130,8 @@ def read_flavor(flavor: Mapping[str, Any]) -> Flavor | None:
     return Flavor(
         name=name_of(flavor),
         own_key=own_key,
-        count=parse_count(labels.get(own_key + COUNT)),
-        capacity=parse_count(labels.get(own_key + CAPACITY)),
+        count=label_count(labels, own_key + COUNT),
+        capacity=label_count(labels, own_key + CAPACITY),
         manufacturer=manufacturer,
         acceleratable=acceleratable,
         profile=labels.get(TOPOLOGY_PROFILE, ""),
@@ -179,7 +164,7 @@ def raw_groups(plan: Plan) -> list[dict[str, Any]]:
 
 
 def refuse_plan(
-    state: QueueState, flavors: Sequence[Flavor], topologies: Iterable[str], nodes: Iterable[PoolNode]
+    state: QueueState, flavors: Sequence[Flavor], topologies: Iterable[str], nodes: Iterable[NodeFacts]
 ) -> Refusal | None:
     """Return the first reason against writing the plan of `flavors` (spec 04 §8, in this order), or None."""
     return (
@@ -242,13 +227,14 @@ def _missing_topology(flavors: Sequence[Flavor], topologies: frozenset[str]) -> 
     return None
 
 
-def _not_conserved(flavors: Sequence[Flavor], nodes: Iterable[PoolNode]) -> Refusal | None:
+def _not_conserved(flavors: Sequence[Flavor], nodes: Iterable[NodeFacts]) -> Refusal | None:
     """Check that every node of the pool is in exactly one flavor, and every flavor counts its nodes."""
     by_count: dict[tuple[str, str], list[Flavor]] = {}
     for flavor in flavors:
-        key = flavor.own_key + COUNT
-        if key in flavor.node_labels:
-            by_count.setdefault((key, flavor.node_labels[key]), []).append(flavor)
+        # The count's key among the node labels: an older agent may spell it otherwise than the flavor's own.
+        for key in flavor.node_labels:
+            if key.endswith(COUNT):
+                by_count.setdefault((key, flavor.node_labels[key]), []).append(flavor)
     count_keys = sorted({key for key, _ in by_count})
     cpu_only = any(CPU_ONLY in flavor.node_labels for flavor in flavors)
     selected = dict.fromkeys((flavor.name for flavor in flavors), 0)
@@ -285,23 +271,6 @@ def _orphaned(node: str) -> Refusal | None:
     if not node:
         return None
     return Refusal(NON_CONSERVED_QUOTA, f"node {node} belongs to the pool and no flavor selects it", RECHECK_S)
-
-
-def in_pool(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Say whether a node belongs to the pool: ours to manage, of a known shape, offering a countable key of it.
-
-    A node whose count cannot be read offers nothing anywhere; it must not block the plan of its neighbours.
-    """
-    if not is_managed(labels) or not labels.get(TOPOLOGY_PROFILE):
-        return False
-    if any(labels.get(key) != value for key, value in selector.items() if key != ACCELERATABLE):
-        return False
-    prefix = DEVICE_PREFIX if selector.get(ACCELERATABLE) == TRUE else GENERAL_PREFIX
-    keys = [key for key in selector if key.startswith(prefix)]
-    counts = (
-        (key + COUNT for key in keys) if keys else (k for k in labels if k.startswith(prefix) and k.endswith(COUNT))
-    )
-    return any(parse_count(labels.get(key)) for key in counts)
 
 
 def _some(names: Iterable[str]) -> str:
