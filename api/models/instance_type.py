@@ -55,8 +55,9 @@ class PartitionView(ResourceView):
 class Cache(Model):
     """CPU caches in bytes."""
 
-    l1i: Word | None = None
-    l1d: Word | None = None
+    # The camel-case rule would write l1I and l1D.
+    l1i: Word | None = Field(default=None, alias="l1i")
+    l1d: Word | None = Field(default=None, alias="l1d")
     l2: Word | None = None
     l3: Word | None = None
 
