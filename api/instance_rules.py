@@ -32,7 +32,7 @@ FROZEN_WHILE_RUNNING = (
     "nodeName",
     "additionalVolumes",
 )
-_QUANTITIES = ("cpu", "ram", "localStorage", "accelerator")
+_QUANTITIES = {"cpu": "CPU", "ram": "RAM", "localStorage": "local storage", "accelerator": "accelerator"}
 _RESOURCES = "spec.resources"
 
 
@@ -69,10 +69,10 @@ def volume_problems(spec: Mapping[str, Any]) -> list[Problem]:
 def resource_problems(resources: Mapping[str, Any]) -> list[Problem]:
     """Return what is wrong with the asked resources, whatever the pool."""
     problems: list[Problem] = []
-    for name in _QUANTITIES:
+    for name, word in _QUANTITIES.items():
         asked = quantity_of(resources.get(name))
         fine = asked is None or asked.nano >= 0
-        problems += require(fine, f"{_RESOURCES}.{name}", resources.get(name), "must not be negative")
+        problems += require(fine, f"{_RESOURCES}.{name}", resources.get(name), f"{word} request cannot be negative")
     profile = as_str(resources.get("acceleratorPartitionedProfile"))
     sliced = asks_slice(resources)
     if profile and sliced:

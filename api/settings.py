@@ -318,7 +318,7 @@ def settings_of(
 
 def parse(data: Mapping[str, Any], *, seeds: Mapping[str, str] | None = None, last: Settings | None = None) -> Reading:
     """Read a Secret's `data` (base64 text). `seeds` are the defaults that the environment gave, by setting name."""
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     problems: list[Problem] = []
     for declaration in DECLARATIONS:
         default = (seeds or {}).get(declaration.name, declaration.default)
@@ -328,7 +328,7 @@ def parse(data: Mapping[str, Any], *, seeds: Mapping[str, str] | None = None, la
         except SettingInvalid as broken:
             problems.append(_refused(declaration, data.get(declaration.name), str(broken)))
             values[declaration.field] = _fallback(declaration, default, last)
-    settings = replace(DEFAULTS, **values)  # type: ignore[arg-type]  # a test pairs each declaration with its field
+    settings = replace(DEFAULTS, **values)  # a test pairs each declaration with its field
     crossed = watermark_problems(settings)
     if crossed:
         good = last or DEFAULTS
@@ -403,11 +403,6 @@ def decode(value: object) -> str:
         return base64.b64decode(value, validate=True).decode()
     except (binascii.Error, ValueError):
         raise SettingInvalid("must be base64 of UTF-8 text") from None
-
-
-def encode(text: str) -> str:
-    """Return text as a Secret's base64 value."""
-    return base64.b64encode(text.encode()).decode()
 
 
 def _fallback(declaration: Declaration, default: str, last: Settings | None) -> object:
