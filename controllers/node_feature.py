@@ -23,9 +23,10 @@ from controllers.settings import LiveSettings, wakes
 from controllers.worker_feature import WorkerFeature, identity_inputs, wanted_feature, worker_feature
 from kube.client import Client
 from kube.clock import Clock, second_time
-from kube.errors import Invalid, NotFound
+from kube.errors import NotFound
 from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
-from nodefeature.fields import as_str, at, is_deleting, labels_of, name_of, str_map
+from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of, str_map
+from nodefeature.flavor import extract_node_flavors
 from nodefeature.kinds import NODE, NODE_FEATURE, SECRET, Kind
 from nodefeature.labels import SYSTEM_NAMESPACE
 
@@ -102,14 +103,16 @@ class NodeFeature:
         stored = self.caches[NODE_FEATURE].get(Key(key.name + WORKER_SUFFIX, self.namespace))
         settings = self.settings.now()
         features = list(self.caches[NODE_FEATURE].by(FEATURES_BY_NODE.name, key.name))
+        effective = effective_labels(node, features)
         wanted = wanted_feature(
             node,
             stored,
-            effective=effective_labels(node, features),
+            effective=effective,
             manual=settings.node_management_manual,
             mixed=settings.instance_type_mixed_on_node,
         )
-        for problem in self._reports.news(key.name, wanted.problems):
+        unusable = extract_node_flavors(effective, annotations_of(node)).problems
+        for problem in self._reports.news(key.name, (*wanted.problems, *unusable)):
             log.warning("node label left out", extra={"kind": "Node", "object": key.name, "reason": problem})
         await self._align(node, stored, wanted)
         return await self._judge_merge(node, features)
@@ -140,18 +143,13 @@ class NodeFeature:
         return DONE
 
     async def _write_condition(self, name: str, condition: Mapping[str, Any]) -> None:
-        """Patch one condition among those of others, which the cache does not keep: read, then write if unchanged."""
+        """Patch one condition among those of others, which no cache keeps; a moved one fails and is retried."""
         try:
             live = await self.client.get(NODE, name)
             operations = condition_operations(live, condition)
             await self.client.patch(NODE, name, operations, patch_type="json", subresource="status")
         except NotFound:
             return
-        except Invalid as error:
-            if "does not apply" not in str(error) and "test" not in str(error):
-                raise
-            log.info("node condition moved, trying again", extra={"kind": "Node", "object": name})
-            raise
         log.info(
             "node condition set",
             extra={"kind": "Node", "object": name, "reason": as_str(condition.get("reason")), "type": LABELS_MERGED},

@@ -13,7 +13,9 @@ from typing import Any
 
 from kube.reconciler import Caches, Index, Key, Object
 from nodefeature.fields import as_maps, as_str, at, is_deleting, labels_of, name_of, str_map
+from nodefeature.keys import general_key
 from nodefeature.kinds import NODE, NODE_FEATURE
+from nodefeature.labels import GENERAL_PREFIX, TRUE
 
 WORKER_SUFFIX = "-gpustack-worker"
 DEVICE_MANAGER_SUFFIX = "-gpustack-device-manager"
@@ -62,6 +64,24 @@ def labels_by_node_name(name: str, caches: Caches) -> Mapping[str, str]:
     """Return the effective labels of a node by name; empty when the node is not cached."""
     node = caches[NODE].get(Key(name))
     return cached_labels(node, caches) if node is not None else {}
+
+
+def stored_key(labels: Mapping[str, str]) -> str:
+    """Return the CPU key that a label map carries: of maker and model the longer one; empty when there is none."""
+    keys = [
+        label.removeprefix(GENERAL_PREFIX)
+        for label, value in labels.items()
+        if label.startswith(GENERAL_PREFIX) and value == TRUE
+    ]
+    return max(sorted(keys), key=len, default="")
+
+
+def cpu_key(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Return a node's CPU key: what NFD reports or, while NFD is silent, what our NodeFeature keeps."""
+    key = general_key(labels, annotations)
+    if labels.get(GENERAL_PREFIX + key) == TRUE:
+        return key
+    return stored_key(labels) or key
 
 
 def is_ready(node: object) -> bool:

@@ -109,7 +109,9 @@ class SettingsWatch:
         messages = [str(problem) for problem in reading.problems]
         for message in self._reports.news("refused", messages):
             log.warning("setting refused", extra={"kind": "Secret", "object": str(key), "reason": message})
-        for message in messages if secret is not None else ():
+        if secret is None:
+            return DONE
+        for message in messages:
             text = f"{message}; the last good value stays in force"
             await self.events.warn(SECRET, secret, reason="SettingRefused", message=text)
         return DONE

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controllers.node_view import WORKER_SUFFIX
+from controllers.node_view import WORKER_SUFFIX, stored_key
 from kube.reconciler import Object
 from nodefeature.device_labels import is_accelerated
 from nodefeature.fields import annotations_of, as_maps, at, labels_of, name_of, str_map, uid_of
@@ -172,16 +172,6 @@ def _strength(note: str, said: Mapping[str, str]) -> int:
     if key in ("", GENERIC):
         return 0
     return _STRENGTHS.index("model" if "-" in key else "vendor")
-
-
-def stored_key(labels: Mapping[str, str]) -> str:
-    """Return the CPU key that a label map carries: of maker and model the longer one; empty when there is none."""
-    keys = [
-        label.removeprefix(GENERAL_PREFIX)
-        for label, value in labels.items()
-        if label.startswith(GENERAL_PREFIX) and value == TRUE
-    ]
-    return max(sorted(keys), key=len, default="")
 
 
 def _general_labels(said: Mapping[str, str], fresh: Mapping[str, str]) -> dict[str, str]:

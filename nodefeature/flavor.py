@@ -91,10 +91,10 @@ class NodeFlavors:
 
 
 def extract_node_flavors(
-    labels: Mapping[str, str], annotations: Mapping[str, str], *, cpu_aware: bool = False
+    labels: Mapping[str, str], annotations: Mapping[str, str], *, cpu_aware: bool = False, cpu_key: str = ""
 ) -> NodeFlavors:
-    """Return the flavors a node belongs to."""
-    key = general_key(labels, annotations)
+    """Return the flavors a node belongs to. `cpu_key` is the CPU's key where the caller knows better than NFD today."""
+    key = cpu_key or general_key(labels, annotations)
     count_label = f"{keys.GENERAL_PREFIX}{key}.count"
     cores = label_count(labels, count_label)
     models = [model for model in device_models(labels) if model.count > 0]

@@ -1,0 +1,140 @@
+"""Which nodes stand behind a flavor.
+
+For: `node_flavor`, which counts them (spec 04 §6).
+In: cached Nodes and our NodeFeatures. Out: the flavors of a node, the nodes of a flavor.
+Promises: the nodes of one flavor are found by index, never by looking at all nodes; a node whose labels NFD took away
+is found through our NodeFeature (design §8.4); nothing here depends on a setting, so a flipped one needs no new index.
+Trusts: Node labels (NFD, kubelet, administrators), NodeFeatures in our namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from controllers.node_view import (
+    FEATURES_BY_NODE,
+    cached_labels,
+    cpu_key,
+    effective_labels,
+    node_of_feature,
+    stored_key,
+)
+from kube.reconciler import Caches, Index, Key, Object
+from nodefeature.device_labels import device_models, label_count
+from nodefeature.fields import annotations_of, at, labels_of, name_of, str_map
+from nodefeature.flavor import NodeFlavor, extract_node_flavors
+from nodefeature.kinds import NODE, NODE_FEATURE
+from nodefeature.labels import GENERAL_PREFIX, TOPOLOGY_PROFILE, is_managed
+from nodefeature.queue_names import PREFIX
+from nodefeature.topology import flavor_object_name
+
+STEP = 500
+"""Nodes looked at before other work of this process gets its turn."""
+
+_PROFILE = re.compile(r"-fnv64-[0-9a-f]{16}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Contributor:
+    """One node behind a flavor."""
+
+    node: Object
+    labels: Mapping[str, str]
+
+
+def flavors_of(labels: Mapping[str, str], annotations: Mapping[str, str], *, cpu_aware: bool) -> dict[str, NodeFlavor]:
+    """Return a managed node's flavors by ResourceFlavor name; none without a topology profile."""
+    profile = labels.get(TOPOLOGY_PROFILE, "")
+    if not profile or not is_managed(labels):
+        return {}
+    key = cpu_key(labels, annotations)
+    found = extract_node_flavors(labels, annotations, cpu_aware=cpu_aware, cpu_key=key)
+    return {flavor_object_name(flavor.name, profile): flavor for flavor in found.flavors}
+
+
+def flavor_names(labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of all flavors a node has, whether CPUs are told apart or not."""
+    names: dict[str, None] = {}
+    for cpu_aware in (False, True):
+        names |= dict.fromkeys(flavors_of(labels, annotations, cpu_aware=cpu_aware))
+    return tuple(names)
+
+
+def _names_of_node(node: Object) -> Iterable[str]:
+    return flavor_names(labels_of(node), annotations_of(node))
+
+
+def tokens_of_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return `<key>=<count>` of everything countable in a label map: all a NodeFeature knows of a flavor's name."""
+    tokens = [f"{model.key}={model.count}" for model in device_models(labels) if model.count > 0]
+    key = stored_key(labels)
+    cores = label_count(labels, f"{GENERAL_PREFIX}{key}.count") if key else 0
+    return (*tokens, f"{key}={cores}") if cores > 0 else tuple(tokens)
+
+
+def token_of(flavor_name: str) -> str:
+    """Return the token inside a flavor's name; empty for a name that is not built like ours."""
+    parts = _PROFILE.sub("", flavor_name).removeprefix(PREFIX).rsplit("-", 3)
+    count = parts[-1][:-1] if parts[-1][-1:] in ("c", "d") else ""
+    if len(parts) != 4 or not count.isdigit():
+        return ""
+    return f"{parts[0].rpartition('--')[2]}={count}"
+
+
+def _tokens_of_feature(feature: Object) -> Iterable[str]:
+    return tokens_of_labels(str_map(at(feature, "spec", "labels"))) if node_of_feature(feature) else ()
+
+
+NODES_BY_FLAVOR = Index(NODE, "flavor", _names_of_node)
+FEATURES_BY_TOKEN = Index(NODE_FEATURE, "token", _tokens_of_feature)
+INDEXES = (NODES_BY_FLAVOR, FEATURES_BY_TOKEN, FEATURES_BY_NODE)
+
+
+async def contributors(flavor_name: str, caches: Caches, *, cpu_aware: bool) -> list[Contributor]:
+    """Return the nodes behind a flavor under the setting in force."""
+    found = [Contributor(node, labels_of(node)) for node in caches[NODE].by(NODES_BY_FLAVOR.name, flavor_name)]
+    if found and flavor_name not in _flavors(found[0], cpu_aware):
+        # The name is one of the other setting: all nodes of one name agree on that.
+        return []
+    seen = {name_of(contributor.node) for contributor in found}
+    token = token_of(flavor_name)
+    for number, feature in enumerate(caches[NODE_FEATURE].by(FEATURES_BY_TOKEN.name, token) if token else ()):
+        if number % STEP == STEP - 1:
+            await asyncio.sleep(0)
+        name = node_of_feature(feature)
+        node = caches[NODE].get(Key(name)) if name not in seen else None
+        if node is None or _speaks_for_itself(node, token):
+            continue
+        contributor = Contributor(node, cached_labels(node, caches))
+        if flavor_name in _flavors(contributor, cpu_aware):
+            seen.add(name)
+            found.append(contributor)
+    return found
+
+
+def _flavors(contributor: Contributor, cpu_aware: bool) -> dict[str, NodeFlavor]:
+    return flavors_of(contributor.labels, annotations_of(contributor.node), cpu_aware=cpu_aware)
+
+
+def _speaks_for_itself(node: Object, token: str) -> bool:
+    """Say whether a node carries all labels that its index entry is made of, so that no NodeFeature adds any."""
+    labels = labels_of(node)
+    return is_managed(labels) and TOPOLOGY_PROFILE in labels and token in tokens_of_labels(labels)
+
+
+def names_through_feature(feature: Object | None, new: Object | None, caches: Caches) -> tuple[str, ...]:
+    """Return the flavors that a node has or had while `feature` (an old or the new state of one) speaks for it."""
+    shown = feature if feature is not None else new
+    node = caches[NODE].get(Key(node_of_feature(shown)))
+    if node is None:
+        return ()
+    others = [
+        other
+        for other in caches[NODE_FEATURE].by(FEATURES_BY_NODE.name, name_of(node))
+        if name_of(other) != name_of(shown)
+    ]
+    labels = effective_labels(node, [*others, *([feature] if feature is not None else [])])
+    return flavor_names(labels, annotations_of(node))

@@ -1,0 +1,346 @@
+"""node_flavor: groups equal nodes into ResourceFlavors with a Topology, and authors their InstanceType (spec 04 §6).
+
+For: Kueue, node_queue, people who ask for capacity.
+In: Nodes and our NodeFeatures, settings. Out: ResourceFlavors, Topologies, InstanceTypes (create only).
+Promises: one node's change touches its own flavors; a flavor is deleted only when no node stands behind it; an
+InstanceType that exists is never changed, one that was derived and deleted is authored again; a flavor that cannot be
+built is named and stops no other; a settled cluster gets no write.
+Trusts: Node labels, NodeFeatures in our namespace, whoever may write flavors; tenants may not.
+State: what was said about each flavor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from controllers.contributors import (
+    INDEXES,
+    STEP,
+    Contributor,
+    contributors,
+    flavor_names,
+    flavors_of,
+    names_through_feature,
+)
+from controllers.events import EVENT_RULE, Events
+from controllers.flavor_plan import (
+    FlavorPlan,
+    SpecDrift,
+    default_topology,
+    derived_type,
+    has_default_levels,
+    is_ours,
+    plan_flavor,
+    products_of,
+    speaker_of,
+    spec_drift,
+)
+from controllers.node_view import cached_labels, is_ready, node_of_feature
+from controllers.reports import Reports
+from controllers.settings import LiveSettings, wakes
+from kube.client import Client
+from kube.clock import Clock
+from kube.errors import AlreadyExists, NotFound, OperatorError, Terminal
+from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
+from nodefeature.device_labels import is_accelerated
+from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of, str_map, uid_of
+from nodefeature.flavor import NodeFlavor
+from nodefeature.keys import key_collisions
+from nodefeature.kinds import INSTANCE_TYPE, NODE, NODE_FEATURE, RESOURCE_FLAVOR, SECRET, TOPOLOGY, Kind
+from nodefeature.labels import DERIVED_FROM_NODE, NOTE_PREFIX, SYSTEM_NAMESPACE, TOPOLOGY_PROFILE, TRUE
+from nodefeature.manufacturers import Manufacturers
+from nodefeature.pool import matches
+from nodefeature.presets import Presets
+from nodefeature.topology import DEFAULT_PROFILE, topology_name
+
+log = logging.getLogger(__name__)
+
+WINDOW_S = 5.0
+NO_PROFILE_YET_S = 10.0
+EVERYTHING = Key("*")
+"""Stands for all nodes and flavors; no object can have this name."""
+
+
+def _flavor_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    if not is_ours(old) and not is_ours(new):
+        return ()
+    if new is not None and (is_deleting(new) or (old is not None and _meaning(old) == _meaning(new))):
+        return ()
+    return (Key(name_of(new if new is not None else old)),)
+
+
+def _meaning(flavor: Object) -> tuple[object, ...]:
+    notes = {key: value for key, value in annotations_of(flavor).items() if key.startswith(NOTE_PREFIX)}
+    return (flavor.get("spec"), labels_of(flavor), notes)
+
+
+def _node_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    if old is not None and new is not None and _inputs(old) == _inputs(new):
+        return ()
+    names: dict[str, None] = {}
+    for node in (old, new):
+        if node is not None:
+            names |= dict.fromkeys(flavor_names(cached_labels(node, caches), annotations_of(node)))
+    return [Key(name) for name in names]
+
+
+def _inputs(node: Object) -> tuple[object, ...]:
+    return (
+        at(node, "metadata", "labels"),
+        at(node, "metadata", "annotations"),
+        is_deleting(node),
+        at(node, "spec", "unschedulable") is True,
+        at(node, "spec", "taints"),
+        is_ready(node),
+    )
+
+
+def _feature_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    if not node_of_feature(new if new is not None else old):
+        return ()
+    if old is not None and new is not None and at(old, "spec", "labels") == at(new, "spec", "labels"):
+        return ()
+    names = (*names_through_feature(old, new, caches), *names_through_feature(new, old, caches))
+    return [Key(name) for name in dict.fromkeys(names)]
+
+
+def _all_flavors(caches: Caches) -> list[Key]:
+    return [Key(name_of(flavor)) for flavor in caches[RESOURCE_FLAVOR].list() if is_ours(flavor)]
+
+
+def _type_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    derived = new is None and labels_of(old).get(DERIVED_FROM_NODE) == TRUE
+    return _all_flavors(caches) if derived else ()
+
+
+def _topology_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    """A Topology that goes, or comes back with other levels, is looked at by every flavor that names it."""
+    if old is None:
+        return ()
+    name = name_of(old)
+    flavors = caches[RESOURCE_FLAVOR].list()
+    return [Key(name_of(f)) for f in flavors if is_ours(f) and at(f, "spec", "topologyName") == name]
+
+
+class NodeFlavorController:
+    """Keeps one ResourceFlavor and what belongs to it."""
+
+    NAME: ClassVar[str] = "node_flavor"
+    WATCHES: ClassVar[tuple[Watch, ...]] = (
+        Watch(RESOURCE_FLAVOR, _flavor_keys),
+        Watch(NODE, _node_keys, WINDOW_S),
+        Watch(NODE_FEATURE, _feature_keys, WINDOW_S),
+        Watch(INSTANCE_TYPE, _type_keys, WINDOW_S),
+        Watch(TOPOLOGY, _topology_keys, WINDOW_S),
+        wakes("node_flavor", lambda caches: (EVERYTHING,)),
+    )
+    READS: ClassVar[tuple[Kind, ...]] = (SECRET,)
+    INDEXES: ClassVar[tuple[Index, ...]] = INDEXES
+    RBAC: ClassVar[tuple[Rule, ...]] = (
+        Rule("kueue.x-k8s.io", "resourceflavors", ("get", "list", "watch", "create", "patch", "delete")),
+        Rule("kueue.x-k8s.io", "topologies", ("get", "list", "watch", "create", "delete")),
+        Rule("worker.gpustack.ai", "instancetypes", ("get", "list", "watch", "create")),
+        Rule("", "nodes", ("get", "list", "watch")),
+        Rule("nfd.k8s-sigs.io", "nodefeatures", ("get", "list", "watch")),
+        Rule("", "secrets", ("get", "list", "watch"), SYSTEM_NAMESPACE),
+        EVENT_RULE,
+    )
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        *,
+        settings: LiveSettings,
+        manufacturers: Manufacturers,
+        presets: Presets,
+        clock: Clock,
+    ) -> None:
+        self.client = client.as_manager("gpustack-node-flavor")
+        self.caches = caches
+        self.settings = settings
+        self.manufacturers = manufacturers
+        self.presets = presets
+        self.events = Events(self.client, clock)
+        self._reports = Reports()
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """Bring one flavor, or after a changed setting all of them, to where they should be."""
+        if key == EVERYTHING:
+            return await self._reconcile_everything()
+        stored = self.caches[RESOURCE_FLAVOR].get(key)
+        if stored is not None and is_deleting(stored):
+            return DONE
+        found = await self._contributors(key.name)
+        if not found:
+            return await self._retire(key, stored)
+        flavor = self._flavor_of(key.name, found)
+        settings = self.settings.now()
+        plan = plan_flavor(
+            key.name,
+            flavor,
+            found,
+            stored=stored,
+            manufacturers=self.manufacturers,
+            mixed=settings.instance_type_mixed_on_node,
+            cpu_aware=settings.instance_type_aware_cpu_manufacturer,
+            extra_taints=settings.workload_tolerations,
+        )
+        self._say(key.name, plan.problems)
+        await self._ensure_topology(as_str(plan.spec.get("topologyName")))
+        written = await self._align(key, stored, plan)
+        if settings.instance_type_derived_from_node and written:
+            await self._author(flavor)
+        await self._report_collisions(stored, flavor, found)
+        return DONE
+
+    async def _reconcile_everything(self) -> Outcome:
+        """Run every flavor there is and every flavor the nodes have now; one that fails stops no other."""
+        cpu_aware = self.settings.now().instance_type_aware_cpu_manufacturer
+        names = {key.name: None for key in _all_flavors(self.caches)}
+        for number, node in enumerate(list(self.caches[NODE].list())):
+            if number % (STEP // 5) == 0:
+                await asyncio.sleep(0)
+            labels = cached_labels(node, self.caches)
+            names |= dict.fromkeys(flavors_of(labels, annotations_of(node), cpu_aware=cpu_aware))
+        failed: list[str] = []
+        for name in names:
+            try:
+                await self.reconcile(Key(name))
+            except OperatorError as error:
+                failed.append(f"{name}: {error}")
+        if failed:
+            raise OperatorError(f"{len(failed)} of {len(names)} flavors failed: " + "; ".join(failed))
+        return DONE
+
+    async def _contributors(self, name: str) -> list[Contributor]:
+        settings = self.settings.now()
+        found = await contributors(name, self.caches, cpu_aware=settings.instance_type_aware_cpu_manufacturer)
+        if found and not settings.instance_type_mixed_on_node and not self._flavor_of(name, found).acceleratable:
+            found = [contributor for contributor in found if not is_accelerated(contributor.labels)]
+        return found
+
+    def _flavor_of(self, name: str, found: list[Contributor]) -> NodeFlavor:
+        cpu_aware = self.settings.now().instance_type_aware_cpu_manufacturer
+
+        def read(contributor: Contributor) -> NodeFlavor:
+            annotations = annotations_of(contributor.node)
+            return flavors_of(contributor.labels, annotations, cpu_aware=cpu_aware)[name]
+
+        return read(speaker_of(found, read(found[0])))
+
+    async def _align(self, key: Key, stored: Object | None, plan: FlavorPlan) -> bool:
+        """Write the flavor; False when it has to go first and comes back with its deletion."""
+        if stored is None:
+            try:
+                await self.client.create(RESOURCE_FLAVOR, plan.new_object())
+                log.info("flavor created", extra={"kind": "ResourceFlavor", "object": key.name})
+            except AlreadyExists:
+                log.info("flavor exists, waiting for the cache", extra={"kind": "ResourceFlavor", "object": key.name})
+            return True
+        drift = spec_drift(stored, plan.spec)
+        if drift is SpecDrift.REMAKE:
+            await self._delete(RESOURCE_FLAVOR, stored, "a setting changed what its nodes must look like")
+            return False
+        if drift is SpecDrift.FOREIGN:
+            message = (
+                "spec differs from what the nodes say and cannot be changed; delete the flavor to have it made again"
+            )
+            await self.events.warn(RESOURCE_FLAVOR, stored, reason="ImmutableDrift", message=message)
+            raise Terminal(f"ResourceFlavor {key.name}: {message}")
+        patch = plan.difference(stored, with_spec=drift is SpecDrift.UPGRADE)
+        if patch:
+            await self.client.patch(RESOURCE_FLAVOR, key.name, patch)
+            log.info("flavor aligned", extra={"kind": "ResourceFlavor", "object": key.name})
+        return True
+
+    async def _retire(self, key: Key, stored: Object | None) -> Outcome:
+        """Delete a flavor that no node stands behind, then its Topology when it was the last."""
+        self._reports.forget(key.name)
+        if stored is None:
+            await self._retire_topologies()
+            return DONE
+        if not is_ours(stored):
+            return DONE
+        if self._awaits_profile(stored):
+            return After(NO_PROFILE_YET_S)
+        await self._delete(RESOURCE_FLAVOR, stored, "no node contributes to it")
+        return DONE
+
+    def _awaits_profile(self, flavor: Object) -> bool:
+        """Say whether a node would contribute if only it had a topology profile yet."""
+        wanted = {k: v for k, v in str_map(at(flavor, "spec", "nodeLabels")).items() if k != TOPOLOGY_PROFILE}
+        if not wanted:
+            return False
+        for node in self.caches[NODE].list():
+            if TOPOLOGY_PROFILE not in labels_of(node):
+                labels = cached_labels(node, self.caches)
+                if TOPOLOGY_PROFILE not in labels and matches(wanted, labels):
+                    return True
+        return False
+
+    async def _ensure_topology(self, name: str) -> None:
+        stored = self.caches[TOPOLOGY].get(Key(name))
+        if name != topology_name(DEFAULT_PROFILE):
+            return
+        if stored is None:
+            try:
+                await self.client.create(TOPOLOGY, default_topology())
+                log.info("topology created", extra={"kind": "Topology", "object": name})
+            except AlreadyExists:
+                return
+        elif not has_default_levels(stored):
+            message = "spec.levels differ from kubernetes.io/hostname and cannot be changed; delete the Topology"
+            await self.events.warn(TOPOLOGY, stored, reason="ImmutableDrift", message=message)
+            raise Terminal(f"Topology {name}: {message}")
+
+    async def _retire_topologies(self) -> None:
+        """Delete the default Topology once no flavor of ours names it."""
+        name = topology_name(DEFAULT_PROFILE)
+        stored = self.caches[TOPOLOGY].get(Key(name))
+        if stored is None or is_deleting(stored):
+            return
+        if not any(at(flavor, "spec", "topologyName") == name for flavor in self.caches[RESOURCE_FLAVOR].list()):
+            await self._delete(TOPOLOGY, stored, "no flavor names it")
+
+    async def _delete(self, kind: Kind, stored: Object, reason: str) -> None:
+        try:
+            await self.client.delete(kind, name_of(stored), uid=uid_of(stored))
+        except NotFound:
+            return
+        log.info("deleted", extra={"kind": kind.kind, "object": name_of(stored), "reason": reason})
+
+    async def _author(self, flavor: NodeFlavor) -> None:
+        cpu_aware = self.settings.now().instance_type_aware_cpu_manufacturer
+        wanted = derived_type(flavor, self.presets, cpu_aware=cpu_aware)
+        if self.caches[INSTANCE_TYPE].get(Key(name_of(wanted))) is not None:
+            return
+        try:
+            await self.client.create(INSTANCE_TYPE, wanted)
+            log.info("instance type authored", extra={"kind": "InstanceType", "object": name_of(wanted)})
+        except AlreadyExists:
+            return
+
+    async def _report_collisions(self, stored: Object | None, flavor: NodeFlavor, found: list[Contributor]) -> None:
+        """Name products that clean to one key, among the nodes and across the key's flavors (design §8.1)."""
+        if stored is None or not flavor.acceleratable:
+            return
+        products = products_of(found, flavor) | self._products_of_siblings(flavor)
+        for collision in key_collisions((flavor.accelerator_key, product) for product in products):
+            await self.events.warn(RESOURCE_FLAVOR, stored, reason="KeyCollision", message=str(collision))
+            self._say(f"{name_of(stored)} key", (str(collision),))
+
+    def _products_of_siblings(self, flavor: NodeFlavor) -> set[str]:
+        siblings: Iterable[Mapping[str, str]] = (
+            annotations_of(other)
+            for other in self.caches[RESOURCE_FLAVOR].list()
+            if is_ours(other) and labels_of(other).get(flavor.own_label) == TRUE
+        )
+        return {notes[NOTE_PREFIX + "product"] for notes in siblings if notes.get(NOTE_PREFIX + "product")}
+
+    def _say(self, subject: str, problems: Iterable[str]) -> None:
+        for problem in self._reports.news(subject, problems):
+            log.warning("flavor problem", extra={"kind": "ResourceFlavor", "object": subject, "reason": problem})
