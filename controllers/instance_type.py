@@ -62,6 +62,7 @@ from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, NODE, NODE_
 from nodefeature.labels import (
     FINALIZER,
     GENERAL_PREFIX,
+    SYSTEM_NAMESPACE,
     TRUE,
 )
 from nodefeature.pool import matches
@@ -99,8 +100,8 @@ class InstanceType:
         Rule("kueue.x-k8s.io", "clusterqueues", ("get", "list", "watch", "create", "patch", "delete")),
         Rule("kueue.x-k8s.io", "resourceflavors", ("list", "watch")),
         Rule("", "nodes", ("list", "watch")),
-        Rule("nfd.k8s-sigs.io", "nodefeatures", ("list", "watch"), "gpustack-system"),
-        Rule("", "secrets", ("get", "list", "watch"), "gpustack-system"),
+        Rule("nfd.k8s-sigs.io", "nodefeatures", ("list", "watch"), SYSTEM_NAMESPACE),
+        Rule("", "secrets", ("get", "list", "watch"), SYSTEM_NAMESPACE),
     )
 
     def __init__(self, client: Client, caches: Caches, *, settings: LiveSettings) -> None:
