@@ -12,7 +12,7 @@ Promises (spec 06 §2.4, design §7, case B015):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from api.devices import DeviceGroup
@@ -57,27 +57,35 @@ class DetectionOptions:
     id_with_memory: bool = False
 
 
-async def detect_pass(detector: Detector, last: Detection, options: DetectionOptions) -> Detection:
-    """Ask every configured manufacturer at once and return the next belief."""
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one pass heard, untouched."""
+
+    answers: Mapping[str, Answer]
+    bus: Bus
+
+
+async def look(detector: Detector, manufacturers: Sequence[str]) -> Look:
+    """Ask every manufacturer at once."""
     bus, answers = await asyncio.gather(
-        detector.bus(), asyncio.gather(*(detector.detect(manufacturer) for manufacturer in options.manufacturers))
+        detector.bus(), asyncio.gather(*(detector.detect(manufacturer) for manufacturer in manufacturers))
     )
-    return next_detection(last, dict(zip(options.manufacturers, answers, strict=True)), bus, options)
+    return Look(dict(zip(manufacturers, answers, strict=True)), bus)
 
 
-def next_detection(last: Detection, answers: Mapping[str, Answer], bus: Bus, options: DetectionOptions) -> Detection:
+def next_detection(last: Detection, seen: Look, options: DetectionOptions) -> Detection:
     """Return the belief after a pass."""
     held = {
         name: Inventory(last.groups.get(name, ()), last.findings.get(name, ()), last.notes.get(name, ()))
         for name in {*last.groups, *last.findings, *last.notes}
     }
     answered, troubles = set(last.answered), {}
-    for manufacturer, answer in answers.items():
+    for manufacturer, answer in seen.answers.items():
         if isinstance(answer, Found):
             held[manufacturer] = take_inventory(
                 manufacturer,
                 answer.cards,
-                bus,
+                seen.bus,
                 registry=options.registry,
                 id_with_memory=options.id_with_memory,
             )

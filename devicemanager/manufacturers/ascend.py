@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from devicemanager.answers import RawCard
-from devicemanager.manufacturers.rules import NO_SLICES, Rules, Slices, positive
+from devicemanager.manufacturers.rules import NO_SLICES, Rules, Slices, library_verdict, positive
 
 _SOC_NUMBERS: dict[str, int] = {
     **dict.fromkeys(("910premiuma", "910prob", "910proa", "910a", "910b"), 100),
@@ -57,7 +57,12 @@ def slices(card: RawCard) -> Slices:
 
 
 def unhealthy(card: RawCard) -> bool:
-    """Unhealthy when ECC is on and any error was counted: here a corrected one counts too."""
+    """Unhealthy when ECC is on and any error was counted: here a corrected one counts too.
+
+    Where the library shows no counters, its verdict speaks.
+    """
+    if card.ecc_uncorrected is None and card.ecc_corrected is None:
+        return library_verdict(card)
     return card.ecc_enabled is True and (positive(card.ecc_corrected) or positive(card.ecc_uncorrected))
 
 

@@ -53,8 +53,8 @@ def positive(reading: int | None) -> bool:
 
 
 def uncorrected_errors(card: RawCard) -> bool:
-    """Unhealthy when the volatile uncorrected error counter was read and is above zero."""
-    return positive(card.ecc_uncorrected)
+    """Unhealthy by the volatile uncorrected error counter; by the library's verdict where it shows no counter."""
+    return library_verdict(card) if card.ecc_uncorrected is None else card.ecc_uncorrected > 0
 
 
 def library_verdict(card: RawCard) -> bool:
