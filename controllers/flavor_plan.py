@@ -107,7 +107,6 @@ def plan_flavor(
     speaker = speaker_of(contributors, flavor)
     profile = speaker.labels.get(TOPOLOGY_PROFILE, "")
     tolerations = _tolerations(manufacturers, flavor, contributors, stored, extra_taints)
-    usable = sum(1 for contributor in contributors if is_usable(contributor.node, tolerations.items))
     shows_cpu = cpu_aware or not flavor.acceleratable
     detail = cpu_detail(speaker.labels, annotations_of(speaker.node)) if shows_cpu else None
     notes = resource_flavor_notes(flavor, profile=profile, cpu=detail)
@@ -117,7 +116,7 @@ def plan_flavor(
     }
     return FlavorPlan(
         name,
-        resource_flavor_labels(flavor, profile=profile, nodes=usable),
+        resource_flavor_labels(flavor, profile=profile, nodes=len(contributors)),
         {**notes, **kept} if silent else notes,
         resource_flavor_spec(flavor, profile=profile, mixed=mixed, tolerations=tolerations),
         tolerations.problems,

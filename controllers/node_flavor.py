@@ -38,7 +38,7 @@ from controllers.flavor_plan import (
     speaker_of,
     spec_drift,
 )
-from controllers.node_view import cached_labels, is_ready, node_of_feature
+from controllers.node_view import cached_labels, node_of_feature
 from controllers.reports import Reports
 from controllers.settings import LiveSettings, wakes
 from kube.client import Client
@@ -91,10 +91,7 @@ def _inputs(node: Object) -> tuple[object, ...]:
     return (
         at(node, "metadata", "labels"),
         at(node, "metadata", "annotations"),
-        is_deleting(node),
-        at(node, "spec", "unschedulable") is True,
         at(node, "spec", "taints"),
-        is_ready(node),
     )
 
 
