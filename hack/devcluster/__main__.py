@@ -1,0 +1,126 @@
+"""`python -m hack.devcluster`: serve a devcluster on loopback over TLS until told to stop.
+
+In: flags. Out: a kubeconfig, one readiness line on stdout, log lines on stderr.
+Promises: the same data directory gives the same objects, versions, certificates and token after a restart; SIGTERM ends
+watches with a clean EOF and exits within a few seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from hack.devcluster import certificates
+from hack.devcluster.server import ADMIN, VERSION, DevCluster
+from hack.devcluster.store import Store
+
+log = logging.getLogger("devcluster")
+
+
+class Server(uvicorn.Server):
+    """uvicorn that ends watches before it waits for connections."""
+
+    def __init__(self, config: uvicorn.Config, cluster: DevCluster) -> None:
+        super().__init__(config)
+        self._cluster = cluster
+        self._loop = asyncio.get_running_loop()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop on a signal."""
+        self._loop.call_soon_threadsafe(self._cluster.app.drain)
+        super().handle_exit(sig, frame)
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    """Read the flags."""
+    parser = argparse.ArgumentParser(prog="python -m hack.devcluster", description=__doc__)
+    parser.add_argument("--data-dir", type=Path, required=True, help="where objects, certificates and token live")
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 picks a free one")
+    parser.add_argument("--kubeconfig", type=Path, help="where to write it (default: <data-dir>/kubeconfig)")
+    return parser.parse_args(argv)
+
+
+def ensure_token(folder: Path) -> str:
+    """Return the administrator's token, made at the first start."""
+    path = folder / "token"
+    if not path.exists():
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(24))
+    return path.read_text().strip()
+
+
+def listen(port: int) -> socket.socket:
+    """Bind on loopback."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    return listener
+
+
+async def serve(folder: Path, listener: socket.socket, kubeconfig: Path) -> None:
+    """Serve until a signal."""
+    store = Store(folder / "devcluster.sqlite")
+    token = ensure_token(folder)
+    cluster = DevCluster(store, token=token)
+    url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+    config = uvicorn.Config(
+        cluster.app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=120,
+        timeout_graceful_shutdown=3,
+        ssl_certfile=folder / certificates.CERT_FILE,
+        ssl_keyfile=str(folder / certificates.KEY_FILE),
+        backlog=4096,
+    )
+    ca = (folder / certificates.CA_FILE).read_bytes()
+    certificates.write_kubeconfig(kubeconfig, server=url, ca=ca, token=token, user=ADMIN.name)
+    gc.freeze()
+    async with cluster.running():
+        server = Server(config, cluster)
+        print(f"devcluster {VERSION} ready on {url}, kubeconfig {kubeconfig}", flush=True)
+        await server.serve(sockets=[listener])
+    store.close()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command."""
+    arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    folder: Path = arguments.data_dir
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    certificates.ensure_certificates(folder)
+    listener = listen(arguments.port)
+    listener.listen(4096)
+    kubeconfig = (arguments.kubeconfig or folder / "kubeconfig").absolute()
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(serve(folder, listener, kubeconfig))
+    return 0
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    # Imported here: tests that use the parser alone need no uvloop.
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""OpenAPI, as much as kubectl needs (spec 03 B4).
+
+For: `server`. In: the catalog. Out: `/openapi/v2`, `/openapi/v3` and one v3 document per group version.
+Promises: every kind and its operations are named, so that kubectl knows that the server validates fields; a CRD's
+schema is shown as it was given; built-in kinds have no schema here and say so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from apiserver.rest import status
+from apiserver.rest.negotiation import clauses, encode
+from apiserver.rest.request_info import RequestInfo
+from apiserver.rest.responses import Receive, Send, send_bytes
+from apiserver.rest.storage import Catalog, Resource, User
+
+_ROOT = "/openapi/v3"
+_FIELD_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+_ACTIONS = (("get", "get"), ("put", "update"), ("patch", "patch"), ("delete", "delete"))
+
+
+class OpenApi:
+    """OpenAPI answers over a catalog."""
+
+    def __init__(self, catalog: Catalog, version: str) -> None:
+        self._catalog = catalog
+        self._version = version
+
+    async def serve(
+        self, info: RequestInfo, user: User, scope: Mapping[str, Any], receive: Receive, send: Send
+    ) -> None:
+        """Answer an OpenAPI path; any other path is 404."""
+        if info.verb not in ("get", "head") or not info.path.startswith("/openapi/"):
+            raise status.path_not_found()
+        headers = dict(scope["headers"])
+        accept = headers.get(b"accept", b"").decode("latin-1")
+        types = [clause.media_type for clause in clauses(accept)]
+        if types and not any(kind in ("application/json", "application/*", "*/*") for kind in types):
+            raise status.not_acceptable(("application/json",))
+        document = self._document(info.path)
+        if document is None:
+            raise status.path_not_found()
+        body = encode(document)
+        etag = _etag(body)
+        if etag.encode() in headers.get(b"if-none-match", b""):
+            await send_bytes(send, b"", code=304, headers=[(b"etag", etag.encode())])
+            return
+        await send_bytes(send, body, headers=[(b"etag", etag.encode()), (b"vary", b"Accept")])
+
+    def _document(self, path: str) -> dict[str, Any] | None:
+        if path == "/openapi/v2":
+            info = {"title": "Kubernetes", "version": self._version}
+            return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
+        if path == _ROOT:
+            return {
+                "paths": {key: {"serverRelativeURL": f"{_ROOT}/{key}?hash={self._hash(key)}"} for key in self._keys()}
+            }
+        key = path.removeprefix(_ROOT + "/")
+        return self._group_document(key) if key in self._keys() else None
+
+    def _keys(self) -> list[str]:
+        return list(dict.fromkeys(_key(resource) for resource in self._catalog.all()))
+
+    def _hash(self, key: str) -> str:
+        return _etag(encode(self._group_document(key))).strip('"')
+
+    def _group_document(self, key: str) -> dict[str, Any]:
+        resources = [resource for resource in self._catalog.all() if _key(resource) == key]
+        paths: dict[str, Any] = {}
+        for resource in resources:
+            paths |= _paths(resource, key)
+        schemas = {_schema_name(resource): _schema(resource) for resource in resources}
+        return {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": self._version},
+            "paths": paths,
+            "components": {"schemas": schemas},
+        }
+
+
+def _etag(body: bytes) -> str:
+    return '"' + hashlib.sha512(body).hexdigest().upper() + '"'
+
+
+def _key(resource: Resource) -> str:
+    return f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
+
+
+def _gvk(resource: Resource) -> dict[str, str]:
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
+
+
+def _schema_name(resource: Resource) -> str:
+    domain = ".".join(reversed(resource.group.split("."))) if resource.group else "io.k8s.api.core"
+    return f"{domain}.{resource.version}.{resource.kind}"
+
+
+def _schema(resource: Resource) -> dict[str, Any]:
+    known = (
+        dict(resource.schema) if resource.schema else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    )
+    return {**known, "x-kubernetes-group-version-kind": [_gvk(resource)]}
+
+
+def _paths(resource: Resource, key: str) -> dict[str, Any]:
+    scope = "/namespaces/{namespace}" if resource.namespaced else ""
+    base = f"/{key}{scope}/{resource.plural}"
+    content = {"schema": {"$ref": f"#/components/schemas/{_schema_name(resource)}"}}
+    answer = {"200": {"description": "OK", "content": {"application/json": content}}}
+    single = {
+        method: {
+            "parameters": [_FIELD_VALIDATION],
+            "responses": answer,
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": _gvk(resource),
+        }
+        for method, action in _ACTIONS
+        if action in resource.verbs
+    }
+    create = {**single.get("put", {}), "x-kubernetes-action": "post"}
+    return {base: {"post": create}, f"{base}/{{name}}": single}

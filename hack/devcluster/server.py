@@ -1,0 +1,170 @@
+"""The devcluster as one object: catalog, storages, collector, ASGI application.
+
+For: `__main__`, tests (in process, without sockets). In: a store, a clock, users. Out: `app`.
+Promises: everything it serves is listed here; what it does not do answers 404, 406, 415 or 501.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from apiserver.rest import status
+from apiserver.rest.app import App
+from apiserver.rest.negotiation import encode
+from apiserver.rest.options import WriteOptions
+from apiserver.rest.request_info import RequestInfo, parse
+from apiserver.rest.responses import Receive, Scope, Send, send_bytes
+from apiserver.rest.storage import Call, Catalog, Resource, Subresource, User
+from hack.devcluster.collector import Collector
+from hack.devcluster.crds import CrdInstaller, crd_spec
+from hack.devcluster.kinds import BUILT_INS, FIRST_NAMESPACES, KindSpec
+from hack.devcluster.objects import ObjectStorage
+from hack.devcluster.openapi import OpenApi
+from hack.devcluster.store import Store
+from kube.clock import Clock, SystemClock
+
+VERSION = "v1.33.0+devcluster"
+ADMIN = User("kubernetes-admin", groups=("system:masters", "system:authenticated"))
+_OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+_ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
+
+
+class DevCluster:
+    """One API server over one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        token: str,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.store = store
+        self.catalog = Catalog()
+        self.requests: Counter[tuple[str, str, str, int]] = Counter()
+        """Finished requests by (verb, resource, client, code): what `/metrics` shows."""
+        self._token = token
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        for row in (*BUILT_INS, crd_spec(self._clock)):
+            self._serve(row)
+        self.crds = CrdInstaller(store, self.catalog, clock=self._clock, rng=self._rng)
+        self.collector = Collector(store, self.catalog)
+        openapi = OpenApi(self.catalog, VERSION)
+        self.app = App(
+            self.catalog,
+            authenticate=self._authenticate,
+            authorize=self._authorize,
+            clock=self._clock,
+            rng=self._rng,
+            paths={
+                "/version": _show_version,
+                "/healthz": _show_ok,
+                "/livez": _show_ok,
+                "/readyz": _show_ok,
+                "/metrics": self._show_metrics,
+            },
+            fallback=openapi.serve,
+            on_done=self._count,
+        )
+
+    def _serve(self, row: KindSpec) -> None:
+        kind = row.kind
+        subs = {sub.name: sub for sub in row.subresources}
+        if row.status:
+            subs["status"] = Subresource("status", kind.kind, ("get", "patch", "update"))
+        self.catalog.add(
+            Resource(
+                group=kind.group,
+                version=kind.version,
+                plural=kind.plural,
+                kind=kind.kind,
+                namespaced=kind.namespaced,
+                storage=ObjectStorage(self.store, row, clock=self._clock, rng=self._rng),
+                verbs=row.verbs,
+                short_names=row.short_names,
+                categories=row.categories,
+                subresources=subs,
+                columns=row.columns,
+                fields=frozenset({"metadata.name", "metadata.namespace", *row.fields}),
+            )
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Fill in the first namespaces and run the collector."""
+        await self._make_namespaces()
+        worker = asyncio.create_task(self.collector.run(), name="collector")
+        try:
+            yield
+        finally:
+            self.app.drain()
+            worker.cancel()
+            await asyncio.gather(worker, return_exceptions=True)
+
+    async def _make_namespaces(self) -> None:
+        resource = self.catalog.find("", "v1", "namespaces")
+        if resource is None:
+            return
+        call = Call(parse("POST", b"/api/v1/namespaces", b""), ADMIN)
+        for name in FIRST_NAMESPACES:
+            if ("", name) not in self.store.shelf("namespaces").entries:
+                obj: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                await resource.storage.create(call, obj, WriteOptions())
+
+    async def _authenticate(self, scope: Scope) -> User:
+        given = [value for key, value in scope["headers"] if key == b"authorization"]
+        if not given:
+            return _ANONYMOUS
+        word, _, token = given[0].decode("latin-1").partition(" ")
+        if word.lower() != "bearer" or not secrets.compare_digest(token.strip().encode(), self._token.encode()):
+            raise status.unauthorized()
+        return ADMIN
+
+    async def _authorize(self, user: User, info: RequestInfo) -> None:
+        if user is _ANONYMOUS and info.path not in _OPEN_PATHS:
+            raise status.unauthorized()
+
+    def _count(self, info: RequestInfo, code: int, agent: str) -> None:
+        word = f"{info.resource}.{info.group}".rstrip(".") if info.is_resource else "none"
+        word = f"{word}/{info.subresource}" if info.subresource else word
+        client = info.query.get("fieldManager", "") or agent.partition("/")[0]
+        self.requests[info.verb, word, client, code] += 1
+
+    async def _show_metrics(
+        self, info: RequestInfo, user: User, scope: Mapping[str, Any], receive: Receive, send: Send
+    ) -> None:
+        lines = ["# TYPE apiserver_request_total counter"]
+        lines += [
+            f'apiserver_request_total{{verb="{verb}",resource="{resource}",client="{client}",code="{code}"}} {count}'
+            for (verb, resource, client, code), count in sorted(self.requests.items())
+        ]
+        lines += ["# TYPE devcluster_resource_version gauge", f"devcluster_resource_version {self.store.version}", ""]
+        await send_bytes(send, "\n".join(lines).encode(), content_type="text/plain; version=0.0.4")
+
+
+async def _show_ok(info: RequestInfo, user: User, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    await send_bytes(send, b"ok", content_type="text/plain; charset=utf-8")
+
+
+async def _show_version(info: RequestInfo, user: User, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    major, minor = VERSION.removeprefix("v").split(".")[:2]
+    document = {
+        "major": major,
+        "minor": minor,
+        "gitVersion": VERSION,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "devcluster",
+    }
+    await send_bytes(send, encode(document))
