@@ -23,6 +23,8 @@ from nodefeature.product_names import label_value_of
 from nodefeature.quantity import memory_label
 
 _KNOWN = frozenset(MANUFACTURER_NAMES)
+# What stands behind a key in the labels that describe it. A product may well be called "true".
+_SIBLINGS = frozenset({"product", "memory", "cores", "count", "family", "comcap", "capacity"})
 # Kubernetes compares label values as text, so only the one plain spelling of a count can be selected by.
 _COUNT = re.compile(r"[1-9][0-9]{0,8}|0")
 
@@ -189,7 +191,9 @@ def _spellings(labels: Mapping[str, str]) -> dict[str, list[str]]:
             continue
         spelling = label.removeprefix(keys.DEVICE_PREFIX)
         maker, dash, _ = spelling.partition("-")
-        if dash and maker in _KNOWN:
+        stem, _, suffix = label.rpartition(".")
+        is_sibling = suffix in _SIBLINGS and labels.get(stem) == keys.TRUE
+        if dash and maker in _KNOWN and not is_sibling:
             found.setdefault(clean_key(spelling), []).append(spelling)
     for key, spelled in found.items():
         spelled.sort(key=lambda each: (each != key, each))

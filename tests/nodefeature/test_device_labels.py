@@ -119,6 +119,8 @@ def test_device_group_reads_a_record_of_any_shape() -> None:
         ({P + "nvidia-h100": "True"}, ()),
         ({P + "nvidia-h100": "false"}, ()),
         ({P + "nvidia": "true"}, ()),
+        ({P + "nvidia-h100": "true", P + "nvidia-h100.product": "true"}, ("nvidia-h100",)),
+        ({P + "nvidia-h100.product": "true"}, ("nvidia-h100.product",)),
         ({P + "acme-x": "true"}, ()),
         ({P + "nvidia-kx-2.7": "true", P + "nvidia-kx-2.7.count": "1"}, ("nvidia-kx-2.7",)),
         ({"feature.gpustack.ai/nvidia-h100": "true"}, ()),
