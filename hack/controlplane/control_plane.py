@@ -158,7 +158,8 @@ class ControlPlane:
         if self._admin is not None:
             self._admin.close()
             self._admin = None
-        self._supervisor.stop_all()
+        # Without etcd, kube-apiserver would wait for its own shutdown's requests.
+        self._supervisor.stop_all(last=("kube-apiserver", "etcd"))
 
     def check(self) -> None:
         """Raise ProcessDiedError when a process ended that nobody stopped."""

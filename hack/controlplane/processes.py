@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -111,9 +111,10 @@ class Supervisor:
         self._children.pop(name, None)
         self._save()
 
-    def stop_all(self) -> None:
-        """Stop every process, the last started first."""
-        for name in reversed(list(self._running)):
+    def stop_all(self, *, last: Sequence[str] = ()) -> None:
+        """Stop every process, those that others lean on `last`, in that order."""
+        early = [name for name in self._running if name not in last]
+        for name in (*early, *last):
             self.stop(name)
 
     def _is_alive(self, running: Running) -> bool:

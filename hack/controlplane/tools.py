@@ -160,7 +160,7 @@ def build(cache: Path, *, say: Callable[[str], None], jobs: int = 0, environment
 
 def _build_tool(tool: Tool, *, go: str, cache: Path, jobs: int, environment: Mapping[str, str]) -> None:
     target = tool.cached(cache)
-    env = {**environment, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    env = {**environment, "CGO_ENABLED": "0", "GOWORK": "off"}
     with tempfile.TemporaryDirectory(dir=cache, prefix=f".{tool.name}-") as scratch:
         work = Path(scratch) / "made"
         for name, package in tool.binaries.items():
@@ -179,9 +179,11 @@ def _build_tool(tool: Tool, *, go: str, cache: Path, jobs: int, environment: Map
         if tool.shared:
             listed = _go([go, "list", "-m", "-json", tool.module], cwd=tool.folder, env=env)
             _copy_shared(tool, source=Path(json.loads(listed)["Dir"]), target=work / "share")
-        if target.is_dir():  # another build was faster; its folder has the same content
-            return
-        work.rename(target)
+        try:
+            work.rename(target)
+        except OSError:
+            if not target.is_dir():  # otherwise another build was faster; its folder has the same content
+                raise
 
 
 def _copy_shared(tool: Tool, *, source: Path, target: Path) -> None:

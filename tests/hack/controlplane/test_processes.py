@@ -104,3 +104,13 @@ def test_the_same_name_does_not_run_twice(supervisor: Supervisor) -> None:
     supervisor.start(SLEEPER)
     with pytest.raises(NotReadyError, match="sleeper: already runs with process id"):
         supervisor.start(SLEEPER)
+
+
+def test_what_others_lean_on_is_stopped_last(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("store", "server", "client"):
+        supervisor.start(dataclasses.replace(SLEEPER, name=name))
+    order: list[str] = []
+    stop = supervisor.stop
+    monkeypatch.setattr(supervisor, "stop", lambda name: (order.append(name), stop(name)))
+    supervisor.stop_all(last=("server", "store"))
+    assert order == ["client", "server", "store"]
