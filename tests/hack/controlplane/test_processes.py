@@ -111,6 +111,11 @@ def test_what_others_lean_on_is_stopped_last(supervisor: Supervisor, monkeypatch
         supervisor.start(dataclasses.replace(SLEEPER, name=name))
     order: list[str] = []
     stop = supervisor.stop
-    monkeypatch.setattr(supervisor, "stop", lambda name: (order.append(name), stop(name)))
+
+    def record(name: str) -> None:
+        order.append(name)
+        stop(name)
+
+    monkeypatch.setattr(supervisor, "stop", record)
     supervisor.stop_all(last=("server", "store"))
     assert order == ["client", "server", "store"]
