@@ -9,6 +9,7 @@ query only the parameters that the verb knows survive.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -52,6 +53,7 @@ _VERB_OF_METHOD = MappingProxyType(
     {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 )
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+_PLAIN_SEGMENT = re.compile(rb"[A-Za-z0-9][-A-Za-z0-9._:]*")
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -128,6 +130,8 @@ def _segments(raw_path: bytes) -> tuple[str, ...]:
 
 
 def _segment(part: bytes) -> str:
+    if _PLAIN_SEGMENT.fullmatch(part):
+        return part.decode("ascii")
     try:
         text = unquote_to_bytes(part).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -171,6 +175,7 @@ def _collection_verb(verb: str, name: str, query: Mapping[str, str], *, resource
     return verb
 
 
+@lru_cache(maxsize=1024)
 def _parameters(raw_query: bytes) -> Mapping[str, str]:
     """Return the first value of each parameter, as kube-apiserver reads them."""
     if not raw_query:
@@ -186,7 +191,7 @@ def _parameters(raw_query: bytes) -> Mapping[str, str]:
         if key == "dryRun" and key in out and out[key] != value:
             raise status.bad_request("dryRun is given with different values")
         out.setdefault(key, value)
-    return out
+    return MappingProxyType(out)
 
 
 def boolean(query: Mapping[str, str], key: str) -> bool:

@@ -153,7 +153,7 @@ def apply(
             others.append(entry)
     changed = {path for path in wanted if value_at(live, path) != value_at(applied, path)}
     if not force:
-        _check_conflicts(live, changed - mine, theirs)
+        _check_conflicts(live, changed, theirs, mine)
     merged: Object = merge(live, applied, keys)
     for path in sorted(mine - wanted - theirs.keys(), reverse=True):
         if not any(other[: len(path)] == path for other in wanted):
@@ -166,7 +166,9 @@ def apply(
     return merged
 
 
-def _check_conflicts(live: Object, changed: set[FieldPath], theirs: Mapping[FieldPath, str]) -> None:
+def _check_conflicts(
+    live: Object, changed: set[FieldPath], theirs: Mapping[FieldPath, str], mine: set[FieldPath]
+) -> None:
     if not live.get("metadata", {}).get("uid"):
         return
     causes = [
@@ -178,7 +180,7 @@ def _check_conflicts(live: Object, changed: set[FieldPath], theirs: Mapping[Fiel
     if causes:
         text = f"Apply failed with {len(causes)} conflict(s): {causes[0].message}: {causes[0].field}"
         raise status.conflict(as_str(live.get("kind")), "", name, text, causes=causes)
-    unknown = [dotted_path(path) for path in sorted(changed) if value_at(live, path) is not None]
+    unknown = [dotted_path(path) for path in sorted(changed - mine) if value_at(live, path) is not None]
     if unknown:
         text = f"an unforced apply would change {unknown[0]} of {name!r}, whose owner the devcluster does not record"
         raise status.not_implemented(f"{text}; use force")

@@ -58,15 +58,21 @@ class ObjectStorage:
 
     async def get(self, call: Call) -> Document:
         """Return one object."""
-        return self._find(call.info.namespace, call.info.name)
+        entry = self._find(call.info.namespace, call.info.name)
+        await self._store.committed()
+        return entry
 
     async def list(self, call: Call, options: ListOptions) -> Page:
         """Return a list from the live state or from a page's snapshot."""
-        return self._store.page(self.shelf, self._scope(call), options)
+        page = self._store.page(self.shelf, self._scope(call), options)
+        await self._store.committed()
+        return page
 
     async def watch(self, call: Call, options: WatchOptions) -> ShelfStream:
         """Open a watch."""
-        return self._store.stream(self.shelf, self._scope(call), options)
+        stream = self._store.stream(self.shelf, self._scope(call), options)
+        await self._store.committed()
+        return stream
 
     def _scope(self, call: Call) -> str:
         return call.info.namespace if self._kind.namespaced else ""
@@ -81,9 +87,10 @@ class ObjectStorage:
 
     async def create(self, call: Call, obj: Object, options: WriteOptions) -> Written:
         """Create an object, or serve a sub-resource that is created (`pods/binding`)."""
-        if call.info.subresource == "binding":
-            return self._bind(call, obj, options)
-        return self._create(call, obj, options)
+        act = self._bind if call.info.subresource == "binding" else self._create
+        written = act(call, obj, options)
+        await self._store.committed()
+        return written
 
     def _create(self, call: Call, obj: Object, options: WriteOptions) -> Written:
         meta = dict(as_map(obj.get("metadata")))
@@ -155,15 +162,23 @@ class ObjectStorage:
         """Replace an object, its status, or a namespace's finalizers."""
         entry = self._find(call.info.namespace, call.info.name)
         if call.info.subresource == "finalize":
-            return self._finalize(entry, obj)
-        return self._replace(call, entry, entry.load(), obj, options)
+            written = self._finalize(entry, obj)
+        else:
+            written = self._replace(call, entry, entry.load(), obj, options)
+        await self._store.committed()
+        return written
 
     async def patch(self, call: Call, patch: Patch, options: WriteOptions) -> Written:
         """Patch an object or its status; only an apply creates."""
-        info = call.info
         if patch.type is PatchType.APPLY:
-            return self._apply(call, patch.body, options)
-        entry = self._find(info.namespace, info.name)
+            written = self._apply(call, patch.body, options)
+        else:
+            written = self._patch(call, patch, options)
+        await self._store.committed()
+        return written
+
+    def _patch(self, call: Call, patch: Patch, options: WriteOptions) -> Written:
+        entry = self._find(call.info.namespace, call.info.name)
         old = entry.load()
         new = patch.apply(old)
         if (new.get("apiVersion"), new.get("kind")) != (old["apiVersion"], old["kind"]):
@@ -308,7 +323,9 @@ class ObjectStorage:
 
     async def delete(self, call: Call, options: DeleteOptions) -> Deleted:
         """Delete an object, or mark it."""
-        return self.delete_entry(self._find(call.info.namespace, call.info.name), options)
+        deleted = self.delete_entry(self._find(call.info.namespace, call.info.name), options)
+        await self._store.committed()
+        return deleted
 
     async def deletecollection(self, call: Call, options: ListOptions, delete: DeleteOptions) -> Page:
         """Delete every selected object; the answer lists them."""
@@ -316,6 +333,7 @@ class ObjectStorage:
         for document in page.items:
             if isinstance(document, Entry) and self.shelf.entries.get(document.place) is document:
                 self.delete_entry(document, delete)
+        await self._store.committed()
         return page
 
     def delete_entry(self, entry: Entry, options: DeleteOptions) -> Deleted:
