@@ -36,7 +36,8 @@ def placements_of(raw: object) -> tuple[Placement, ...]:
 
 def placement_of(raw: Mapping[str, Any]) -> Placement | None:
     """Return one run, or None when it starts below 0, is empty or is longer than any card."""
-    start, length = as_int(raw.get("start")), as_int(raw.get("length"))
+    start = as_int(raw.get("start")) if isinstance(raw.get("start", 0), int) else -1
+    length = as_int(raw.get("length"))
     return Placement(start, length) if 0 <= start < MAX_RUN and 0 < length <= MAX_RUN else None
 
 
