@@ -20,7 +20,9 @@ from types import FrameType
 
 import uvicorn
 
+from api.crds import crd_manifests
 from hack.devcluster import certificates
+from hack.devcluster.foreign_crds import foreign_manifests
 from hack.devcluster.server import ADMIN, VERSION, DevCluster
 from hack.devcluster.store import Store
 
@@ -72,7 +74,7 @@ async def serve(folder: Path, listener: socket.socket, kubeconfig: Path) -> None
     """Serve until a signal."""
     store = Store(folder / "devcluster.sqlite")
     token = ensure_token(folder)
-    cluster = DevCluster(store, token=token)
+    cluster = DevCluster(store, token=token, crds=(*foreign_manifests(), *crd_manifests()))
     url = f"https://127.0.0.1:{listener.getsockname()[1]}"
     config = uvicorn.Config(
         cluster.app,

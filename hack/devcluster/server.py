@@ -10,7 +10,7 @@ import asyncio
 import random
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from apiserver.rest import status
 from apiserver.rest.app import App
 from apiserver.rest.negotiation import encode
 from apiserver.rest.options import WriteOptions
+from apiserver.rest.patch import Patch, PatchType
 from apiserver.rest.request_info import RequestInfo, parse
 from apiserver.rest.responses import Receive, Scope, Send, send_bytes
 from apiserver.rest.storage import Call, Catalog, Resource, Subresource, User
@@ -28,6 +29,7 @@ from hack.devcluster.objects import ObjectStorage
 from hack.devcluster.openapi import OpenApi
 from hack.devcluster.store import Store
 from kube.clock import Clock, SystemClock
+from nodefeature.fields import name_of
 
 VERSION = "v1.33.0+devcluster"
 ADMIN = User("kubernetes-admin", groups=("system:masters", "system:authenticated"))
@@ -45,12 +47,14 @@ class DevCluster:
         token: str,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        crds: Iterable[Mapping[str, Any]] = (),
     ) -> None:
         self.store = store
         self.catalog = Catalog()
         self.requests: Counter[tuple[str, str, str, int]] = Counter()
         """Finished requests by (verb, resource, client, code): what `/metrics` shows."""
         self._token = token
+        self._crd_manifests = tuple(crds)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         for row in (*BUILT_INS, crd_spec(self._clock)):
@@ -101,6 +105,8 @@ class DevCluster:
     async def running(self) -> AsyncIterator[None]:
         """Fill in the first namespaces and run the collector."""
         await self._make_namespaces()
+        for manifest in self._crd_manifests:
+            await self.install_crd(manifest)
         worker = asyncio.create_task(self.collector.run(), name="collector")
         try:
             yield
@@ -108,6 +114,23 @@ class DevCluster:
             self.app.drain()
             worker.cancel()
             await asyncio.gather(worker, return_exceptions=True)
+
+    async def install_crd(self, manifest: Mapping[str, Any]) -> None:
+        """Create a CRD, or bring the stored one up to date."""
+        resource = self.catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        name = name_of(manifest)
+        base = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        if resource is None:
+            return
+        stored = self.store.shelf("customresourcedefinitions.apiextensions.k8s.io").entries.get(("", name))
+        if stored is None:
+            await resource.storage.create(
+                Call(parse("POST", base.encode(), b""), ADMIN), dict(manifest), WriteOptions()
+            )
+            return
+        update = Call(parse("PATCH", f"{base}/{name}".encode(), b""), ADMIN)
+        patch = Patch(PatchType.MERGE, {"spec": {"versions": manifest["spec"]["versions"]}})
+        await resource.storage.patch(update, patch, WriteOptions())
 
     async def _make_namespaces(self) -> None:
         resource = self.catalog.find("", "v1", "namespaces")
