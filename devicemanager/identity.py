@@ -14,6 +14,8 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
 _MAKER_PREFIX = re.compile(r"^(?:GPU|MLU|PPU|DCU|NPU|MIG|0x)-?", re.IGNORECASE)
 _DEVICE_NUMBER = re.compile(r"^0x[0-9a-f]{1,4}$", re.IGNORECASE)
 _MAX = 63
+# A serial is at least this long; a short row of zeroes is a number somebody gave.
+_SERIAL = 8
 
 
 def card_id(uuid: str | None) -> str:
@@ -22,4 +24,6 @@ def card_id(uuid: str | None) -> str:
     bare = _MAKER_PREFIX.sub("", text).replace("-", "")
     if not bare or len(text) > _MAX or _DEVICE_NUMBER.match(text):
         return ""
-    return "" if set(bare.lower()) in ({"0"}, {"x"}, {"f"}) else text
+    letters = set(bare.lower())
+    placeholder = letters == {"x"} or (letters in ({"0"}, {"f"}) and len(bare) >= _SERIAL)
+    return "" if placeholder else text

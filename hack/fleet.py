@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import yaml
 from nodefeature.fields import as_int, as_list, as_map, as_maps, as_str
 
 RECORDED = Path(__file__).parent / "recorded"
+PROFILE_TABLES = "mig-profiles.yaml"
 FLEET_100 = RECORDED / "fleet-100.yaml"
 _NO_IDENTITIES = frozenset({"GPU-XX", "0x747e", "0x0000000000000000"})
 _REPLACED_DIGITS = 12
@@ -78,6 +80,10 @@ class Machines:
             self._read[machine] = _read(self._folder / f"{machine}.yaml")
         return self._read[machine]
 
+    def profile_tables(self) -> Mapping[str, Any]:
+        """Return the tables of partition profiles."""
+        return self.recorded(PROFILE_TABLES.removesuffix(".yaml"))
+
     def of(self, node: FleetNode) -> dict[str, Any]:
         """Return the node's own copy of its machine."""
         own = copy.deepcopy(dict(self.recorded(node.machine)))
@@ -87,6 +93,22 @@ class Machines:
         return {
             key: value if key in node.shared else with_own_ids(value, node.name, path=key) for key, value in own.items()
         }
+
+
+def write_fleet(path: Path, nodes: Iterable[FleetNode], machines: Machines) -> None:
+    """Write nodes with their machines where `device-manager serve` reads a fleet: JSON lines, profile tables first."""
+    with path.open("w", encoding="utf-8") as out:
+        out.write(json.dumps({"profile_tables": machines.profile_tables()}) + "\n")
+        for node in nodes:
+            out.write(json.dumps({"name": node.name, "machine": machines.of(node)}) + "\n")
+
+
+def write_machine(folder: Path, node: FleetNode, machines: Machines) -> Path:
+    """Write one node's machine with the profile tables beside it (JSON is YAML); return the machine's file."""
+    (folder / PROFILE_TABLES).write_text(json.dumps(machines.profile_tables()), encoding="utf-8")
+    path = folder / f"{node.name}.yaml"
+    path.write_text(json.dumps(machines.of(node)), encoding="utf-8")
+    return path
 
 
 def cleared(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ Promises: reads the files once, when loaded; never judges: a lost card is listed
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,20 @@ class RecordedDetector:
         """Return the recorded cards of a manufacturer."""
         cards = tuple(card for card in self._cards if card.manufacturer == manufacturer)
         return Found(cards) if cards else Empty("the recorded machine has no card of this manufacturer")
+
+
+def load_fleet(path: Path) -> dict[str, RecordedDetector]:
+    """Return a detector for every node of a fleet file: JSON lines, the first with the profile tables.
+
+    Each further line holds a node's `name` and `machine`.
+    """
+    detectors: dict[str, RecordedDetector] = {}
+    with path.open("rb") as lines:
+        tables = as_map(at(json.loads(next(lines)), "profile_tables"))
+        for line in lines:
+            node = as_map(json.loads(line))
+            detectors[as_str(node.get("name"))] = RecordedDetector(as_map(node.get("machine")), tables)
+    return detectors
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
