@@ -120,11 +120,15 @@ class Client:
 
     async def create(self, kind: Kind, obj: Object, *, subresource: str = "", dry_run: bool = False) -> Object:
         """Create an object; AlreadyExists when the name is taken."""
-        return await self._write(kind, requests.create_object(kind, obj, self._options(subresource, dry_run)))
+        return await self._write(
+            kind, requests.create_object(kind, named(kind, obj), self._options(subresource, dry_run))
+        )
 
     async def update(self, kind: Kind, obj: Object, *, subresource: str = "", dry_run: bool = False) -> Object:
         """Replace an object (or its status); Conflict when its resourceVersion is no longer the newest."""
-        return await self._write(kind, requests.update_object(kind, obj, self._options(subresource, dry_run)))
+        return await self._write(
+            kind, requests.update_object(kind, named(kind, obj), self._options(subresource, dry_run))
+        )
 
     async def patch(
         self,
@@ -147,9 +151,8 @@ class Client:
     ) -> Object:
         """Own the fields of `obj` by server-side apply; without `force` a foreign owner is a Conflict."""
         options = replace(self._options(subresource, dry_run), force=force)
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
         name, namespace = name_of(obj), namespace_of(obj)
-        request = requests.patch_object(kind, name, namespace, body, options, patch_type="apply")
+        request = requests.patch_object(kind, name, namespace, named(kind, obj), options, patch_type="apply")
         return await self._write(kind, request)
 
     async def delete(
@@ -205,6 +208,11 @@ class Client:
 
     def _options(self, subresource: str, dry_run: bool) -> WriteOptions:
         return WriteOptions(field_manager=self.field_manager, subresource=subresource, dry_run=dry_run)
+
+
+def named(kind: Kind, obj: Object) -> Object:
+    """Return `obj` with `apiVersion` and `kind`, which a writer need not repeat."""
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
 
 
 def complete(kind: Kind, obj: Object) -> Object:

@@ -144,6 +144,10 @@ class Manager:
         """End `run`: no new run begins, runs under way may finish."""
         self._stopping.set()
 
+    async def stopped(self) -> None:
+        """Return when `stop` has been called."""
+        await self._stopping.wait()
+
     def stop_on_signals(self) -> None:
         """Let SIGTERM and SIGINT stop this manager. Called on the event loop's thread."""
         loop = asyncio.get_running_loop()

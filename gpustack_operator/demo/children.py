@@ -47,6 +47,8 @@ class Children:
         self._logs = logs
         self._environ = dict(environ)
         self._children: list[Child] = []
+        self._watchers: list[asyncio.Task[None]] = []
+        self._dead: asyncio.Queue[Child] = asyncio.Queue()
 
     async def start(self, name: str, argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Child:
         """Start one process; `environ` adds to the common environment."""
@@ -62,22 +64,23 @@ class Children:
             )
         child = Child(name, process, log)
         self._children.append(child)
+        self._watchers.append(asyncio.create_task(self._watch(child), name=f"watch {name}"))
         return child
 
+    async def _watch(self, child: Child) -> None:
+        await child.process.wait()
+        self._dead.put_nowait(child)
+
     async def first_death(self) -> None:
-        """Wait until some child ends, then raise ChildDied with its last lines."""
-        waits = {asyncio.create_task(child.process.wait()): child for child in self._children}
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waits:
-                task.cancel()
-        child = waits[done.pop()]
+        """Wait until some child, also one started later, ends, then raise ChildDied with its last lines."""
+        child = await self._dead.get()
         code = child.process.returncode
         raise ChildDied(f"process {child.name!r} ended with exit code {code}; its last lines:\n{child.last_lines()}")
 
     async def stop(self) -> None:
         """Stop everything, the youngest first; whoever does not listen is killed."""
+        for watcher in self._watchers:
+            watcher.cancel()
         for child in reversed(self._children):
             _signal(child, signal.SIGTERM)
         waits = [child.process.wait() for child in self._children]

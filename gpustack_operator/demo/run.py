@@ -1,0 +1,183 @@
+"""The demo's supervisor: starts the processes, waits until the chain is settled, prints what came out.
+
+For: `gpustack-operator demo`. In: options. Out: an exit code, tables on standard output, progress on standard error.
+Promises: nothing is left running or lying about; a child that dies ends the demo with its last lines; settled means
+that for `QUIET_S` no object of the chain has changed and every machine is in its pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpustack_operator.config import SYSTEM_NAMESPACE, DemoOptions
+from gpustack_operator.demo import report
+from gpustack_operator.demo.check import findings
+from gpustack_operator.demo.children import Children
+from gpustack_operator.demo.fleet import DemoFleet, prepare_fleet
+from gpustack_operator.demo.progress import Progress
+from gpustack_operator.demo.world import World, read_world
+from kube.client import Client
+from kube.connection import Connection
+from kube.credentials import find_credentials
+from kube.errors import OperatorError, Unreachable
+from nodefeature.kinds import NAMESPACE
+
+QUIET_S = 3.0
+_LOOK_S = 0.5
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+class NotSettled(OperatorError):
+    """The chain still moved, or was wrong, when the time was over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one run keeps what."""
+
+    folder: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """File that kubectl and the children are given."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the children's logs."""
+        return self.folder / "logs"
+
+    @property
+    def machines(self) -> Path:
+        """Folder of the machine files the agents replay."""
+        return self.folder / "machines"
+
+
+async def demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
+    """Run the demo and return its exit code."""
+    print(report.BANNER, flush=True)
+    with contextlib.ExitStack() as stack:
+        folder = options.state_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="gpustack-demo-"))
+        place = Place(Path(folder))
+        for needed in (place.folder, place.logs, place.machines):
+            needed.mkdir(parents=True, exist_ok=True)
+        children = Children(place.logs, {**environ, "PYTHONPATH": str(_CHECKOUT), "KUBECONFIG": str(place.kubeconfig)})
+        try:
+            return await _until_interrupted(_act(options, place, children))
+        finally:
+            await children.stop()
+
+
+async def _until_interrupted(work: Any) -> int:
+    """Run `work`; Ctrl-C and SIGTERM end it like a person who has seen enough."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return int(await task)
+    except asyncio.CancelledError:
+        print("\nstopped", file=sys.stderr)
+        return 0
+
+
+async def _act(options: DemoOptions, place: Place, children: Children) -> int:
+    fleet = prepare_fleet(_CHECKOUT / "hack" / "demo-fleet.yaml", place.machines)
+    progress = Progress(sys.stderr)
+    await children.start(
+        "devcluster",
+        _python("hack.devcluster", "--data-dir", str(place.folder / "store"), "--kubeconfig", str(place.kubeconfig)),
+    )
+    died = asyncio.create_task(children.first_death())
+    settled = asyncio.create_task(_settle(options, place, children, fleet, progress))
+    try:
+        await asyncio.wait((died, settled), return_when=asyncio.FIRST_COMPLETED)
+        if died.done():
+            progress.end()
+            await died
+        world = await settled
+        progress.end()
+        wrong = findings(fleet.machines, world)
+        _print_result(place, world, wrong)
+        if options.exit_when_settled:
+            return 1 if wrong else 0
+        print("\nRunning on; Ctrl-C ends it.", flush=True)
+        await died
+    finally:
+        for task in (died, settled):
+            task.cancel()
+    return 0
+
+
+async def _settle(
+    options: DemoOptions, place: Place, children: Children, fleet: DemoFleet, progress: Progress
+) -> World:
+    """Start everything after the API server, then look until nothing moves."""
+    client = await _api_client(place)
+    try:
+        async with asyncio.timeout(options.timeout):
+            # An installation makes it; here nobody installs.
+            await client.create(NAMESPACE, {"metadata": {"name": SYSTEM_NAMESPACE}})
+            await children.start("standins", _python("hack.devcluster.standins", *fleet.standin_flags()))
+            await children.start("controllers", _operator("controllers", "--leader-elect=false"))
+            for node, flags in fleet.agents().items():
+                await children.start(f"agent-{node}", _operator("device-manager", "serve", "--node-name", node, *flags))
+                await asyncio.sleep(0)
+            return await _watch_until_quiet(client, fleet, progress)
+    except TimeoutError as late:
+        world = await read_world(client)
+        wrong = "\n  ".join(findings(fleet.machines, world) or ["objects were still changing"])
+        raise NotSettled(f"nothing settled within {options.timeout:.0f} s:\n  {wrong}") from late
+    finally:
+        await client.connection.close()
+
+
+async def _api_client(place: Place) -> Client:
+    """Wait for the devcluster's kubeconfig, then for its first answer."""
+    while not place.kubeconfig.exists():  # noqa: ASYNC110 - another process writes it
+        await asyncio.sleep(_LOOK_S / 5)
+    client = Client(Connection(find_credentials(kubeconfig=str(place.kubeconfig))))
+    while True:
+        try:
+            await read_world(client)
+            return client
+        except Unreachable:
+            await asyncio.sleep(_LOOK_S / 5)
+
+
+async def _watch_until_quiet(client: Client, fleet: DemoFleet, progress: Progress) -> World:
+    loop = asyncio.get_running_loop()
+    last, since = None, loop.time()
+    while True:
+        world = await read_world(client)
+        progress.show(world, fleet)
+        if world.version() != last:
+            last, since = world.version(), loop.time()
+        elif loop.time() - since >= QUIET_S and not findings(fleet.machines, world):
+            return world
+        await asyncio.sleep(_LOOK_S)
+
+
+def _print_result(place: Place, world: World, wrong: list[str]) -> None:
+    for text in (report.pools(world), report.flavors(world), report.queues(world)):
+        print(text + "\n")
+    print(report.further(place.kubeconfig, place.logs))
+    if wrong:
+        print("\nNot as the machines say:\n  " + "\n  ".join(wrong))
+    sys.stdout.flush()
+
+
+def _python(module: str, *flags: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", module, *flags)
+
+
+def _operator(*words: str) -> tuple[str, ...]:
+    return _python("gpustack_operator", *words, "--log-format=text")
