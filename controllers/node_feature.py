@@ -93,7 +93,7 @@ class NodeFeature:
         self._reports = Reports()
 
     async def reconcile(self, key: Key) -> Outcome:
-        """Create or align the NodeFeature, then look whether NFD copied our labels."""
+        """Create or align the NodeFeature; once it stands, look whether NFD copied our labels."""
         node = self.caches[NODE].get(key)
         if node is None or is_deleting(node):
             self._unmerged_since.pop(key.name, None)
@@ -115,7 +115,7 @@ class NodeFeature:
         for problem in self._reports.news(key.name, (*wanted.problems, *unusable)):
             log.warning("node label left out", extra={"kind": "Node", "object": key.name, "reason": problem})
         await self._align(node, stored, wanted)
-        return await self._judge_merge(node, features)
+        return await self._judge_merge(node, features) if stored is not None else DONE
 
     async def _align(self, node: Object, stored: Object | None, wanted: WorkerFeature) -> None:
         if stored is None:
