@@ -15,8 +15,8 @@ from hack.controlplane.pki import CLUSTER_CA, FRONT_PROXY_CA, SERVICE_ACCOUNT_KE
 from hack.controlplane.processes import Program
 from hack.controlplane.tools import KWOK, Toolbox
 
-KUBELETLESS_ANNOTATION = "controlplane.gpustack.ai/kubelet"
-"""A Node with this annotation set to `dead` loses its kubelet: no more leases, its Pods no longer change."""
+KUBELET_LABEL = "controlplane.gpustack.ai/kubelet"
+"""A Node with this label set to `dead` loses its kubelet: no more leases, its Pods no longer change."""
 
 _HOST = "127.0.0.1"
 _ISSUER = "https://kubernetes.default.svc"
@@ -132,7 +132,7 @@ class Components:
             "kwok",
             f"--kubeconfig={self.layout.kubeconfig('kwok')}",
             *stages,
-            f"--manage-nodes-with-annotation-selector={KUBELETLESS_ANNOTATION}!=dead",
+            f"--manage-nodes-with-label-selector={KUBELET_LABEL}!=dead",
             "--node-lease-duration-seconds=40",
             f"--node-ip={_HOST}",
             f"--server-address={_HOST}:{self.ports.kwok}",

@@ -17,7 +17,7 @@ import yaml
 
 from hack.controlplane import audit
 from hack.controlplane.admin import Admin, Object
-from hack.controlplane.components import KUBELETLESS_ANNOTATION
+from hack.controlplane.components import KUBELET_LABEL
 from hack.controlplane.control_plane import CHAIN, ENGINES, ControlPlane
 from hack.controlplane.errors import ProcessDiedError, RequestError
 from hack.controlplane.manifests import SYSTEM_NAMESPACE, namespace_manifest
@@ -219,7 +219,7 @@ def test_a_node_marked_dead_gets_no_heartbeat(admin: Admin) -> None:
     dying = machine("machine-dying")
     admin.create(dying)
     admin.wait(LEASE, "machine-dying", "kube-node-lease", until=bool, what="there")
-    admin.patch(NODE, "machine-dying", {"metadata": {"annotations": {KUBELETLESS_ANNOTATION: "dead"}}})
+    admin.patch(NODE, "machine-dying", {"metadata": {"labels": {KUBELET_LABEL: "dead"}}})
     admin.wait(
         NODE, "machine-dying", until=lambda obj: is_condition(obj, "Ready", "Unknown"), timeout_s=120, what="NotReady"
     )
