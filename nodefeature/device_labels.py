@@ -69,6 +69,14 @@ class DeviceModel:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """Device models read from labels, and one sentence for everything that cannot be used."""
+
+    models: tuple[DeviceModel, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceLabels:
     """Labels of detected groups, and one sentence for everything that was left out or joined."""
 
@@ -150,18 +158,25 @@ def device_keys(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 def device_models(labels: Mapping[str, str]) -> tuple[DeviceModel, ...]:
     """Return the device models in any label map, sorted by key."""
-    return tuple(_model(labels, key, found[0]) for key, found in sorted(_spellings(labels).items()))
+    return read_devices(labels).models
 
 
 def device_label_problems(labels: Mapping[str, str]) -> tuple[str, ...]:
     """Return a sentence for each device label that cannot be used, or that another one displaces."""
+    return read_devices(labels).problems
+
+
+def read_devices(labels: Mapping[str, str]) -> DeviceReading:
+    """Return the device models in any label map and what is wrong with them, in one walk over the labels."""
+    models: list[DeviceModel] = []
     problems: list[str] = []
     for key, found in sorted(_spellings(labels).items()):
         if len(found) > 1:
             spelled = ", ".join(repr(spelling) for spelling in found)
             problems.append(f"device labels {spelled} clean to one key {key!r}; {found[0]!r} counts")
         problems += count_problems(labels, f"{keys.DEVICE_PREFIX}{found[0]}.count")
-    return tuple(problems)
+        models.append(_model(labels, key, found[0]))
+    return DeviceReading(tuple(models), tuple(problems))
 
 
 def label_count(labels: Mapping[str, str], label: str) -> int:
@@ -186,8 +201,8 @@ def is_accelerated(labels: Mapping[str, str]) -> bool:
 def _spellings(labels: Mapping[str, str]) -> dict[str, list[str]]:
     """Return clean key -> spellings found, the clean spelling first."""
     found: dict[str, list[str]] = {}
-    for label, value in labels.items():
-        if value != keys.TRUE or not label.startswith(keys.DEVICE_PREFIX):
+    for label in [label for label in labels if label.startswith(keys.DEVICE_PREFIX)]:
+        if labels[label] != keys.TRUE:
             continue
         spelling = label.removeprefix(keys.DEVICE_PREFIX)
         maker, dash, _ = spelling.partition("-")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from nodefeature import labels as keys
 from nodefeature.destinations import NameInvalid, label_value, object_name
-from nodefeature.device_labels import DeviceModel, count_problems, device_label_problems, device_models, label_count
+from nodefeature.device_labels import DeviceModel, count_problems, label_count, read_devices
 from nodefeature.keys import GENERIC, cpu_annotation, general_key, manufacturer_of
 from nodefeature.queue_names import PREFIX, catalogue_flavor_name, pool_key, queue_name
 
@@ -97,12 +97,14 @@ def extract_node_flavors(
     key = cpu_key or general_key(labels, annotations)
     count_label = f"{keys.GENERAL_PREFIX}{key}.count"
     cores = label_count(labels, count_label)
-    models = [model for model in device_models(labels) if model.count > 0]
-    problems = [*count_problems(labels, count_label), *device_label_problems(labels)]
+    devices = read_devices(labels)
+    problems = [*count_problems(labels, count_label), *devices.problems]
     candidates: list[NodeFlavor] = []
     if cores > 0:
         candidates.append(_cpu_flavor(labels, annotations, key, cores))
-    candidates += [_device_flavor(labels, model, key if cpu_aware else GENERIC) for model in models]
+    candidates += [
+        _device_flavor(labels, model, key if cpu_aware else GENERIC) for model in devices.models if model.count
+    ]
     flavors: list[NodeFlavor] = []
     for flavor in candidates:
         try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 from nodefeature import labels as keys
 from nodefeature.hashing import fnv64
@@ -23,6 +24,8 @@ MAX_KEY = 63 - len(".capacity")
 GENERIC = "generic"
 UNKNOWN = "unknown"
 _KEPT = 45
+# A cluster has few models and many nodes: the walk over a name's characters is done once a name.
+_MEMO = 4096
 _HASH_DIGITS = 8
 _NO_VENDOR = frozenset({"", "vendorunknown"})
 
@@ -39,6 +42,7 @@ class KeyCollision:
         return f"key {self.key!r} stands for several products: {named}; give them different names"
 
 
+@lru_cache(maxsize=_MEMO)
 def clean_key(text: str) -> str:
     """Return `text` in the key alphabet, cut to 54 characters; `unknown` when nothing is left."""
     return _cut(normalize_product(text)) or UNKNOWN
@@ -88,15 +92,26 @@ def cpu_annotation(annotations: Mapping[str, str], attribute: str) -> str:
 
 def cpu_manufacturer(labels: Mapping[str, str]) -> str:
     """Return the CPU vendor NFD reports, in the key alphabet; `generic` when there is none."""
-    vendor = labels.get(keys.CPU_VENDOR, "").lower()
-    return GENERIC if vendor in _NO_VENDOR else normalize_product(vendor) or UNKNOWN
+    return _vendor_key(labels.get(keys.CPU_VENDOR, ""))
+
+
+def _vendor_key(vendor: str) -> str:
+    return GENERIC if vendor.lower() in _NO_VENDOR else normalize_product(vendor) or UNKNOWN
 
 
 def general_key(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     """Return the key of a node's CPU model (spec 01 §4.2). Never empty; os and arch are no part of it."""
-    maker = cpu_manufacturer(labels)
-    name = cpu_annotation(annotations, "name")
-    family, model = labels.get(keys.CPU_FAMILY, ""), labels.get(keys.CPU_ID, "")
+    return _general_key(
+        labels.get(keys.CPU_VENDOR, ""),
+        cpu_annotation(annotations, "name"),
+        labels.get(keys.CPU_FAMILY, ""),
+        labels.get(keys.CPU_ID, ""),
+    )
+
+
+@lru_cache(maxsize=_MEMO)
+def _general_key(vendor: str, name: str, family: str, model: str) -> str:
+    maker = _vendor_key(vendor)
     if name:
         part = normalize_product(name, maker=maker, strip_cruft=True)
     else:
