@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from api.ledger.modes import CARD_UNITS, Mode
-from api.models.objects import Object
+from api.models.objects import Condition, Object
 from api.schema import Amount, Count, Model, Word, atomic_list, map_list
 
 _MODE = "0 None, 1 Exclusive, 2 Shared, 3 Sliced, 4 Partitioned"
@@ -82,6 +82,12 @@ class AcceleratorTopology(Model):
     pci_bus_id: Word = Field(alias="pciBusId")
     pci_root_id: Word = Field(alias="pciRootId")
     pci_class: Word
+    pci_switches: list[Word] | None = Field(
+        default=None,
+        max_length=64,
+        json_schema_extra=atomic_list(),
+        description="Bridges above the card, innermost first",
+    )
     numa_affinity: Word
     cpu_affinity: str = Field(max_length=4096, description="CPUs near the card's NUMA node")
     roce: Roce | None = None
@@ -184,10 +190,16 @@ class DevicesSpec(Model):
 
 
 class DevicesStatus(Model):
-    """Ledger of the node's cards."""
+    """Ledger of the node's cards, and how complete the inventory is."""
 
     groups: list[LedgerGroup] | None = Field(
         default=None, max_length=_MAX_GROUPS, json_schema_extra=map_list("id", "manufacturer")
+    )
+    conditions: list[Condition] | None = Field(
+        default=None,
+        max_length=64,
+        json_schema_extra=map_list("type"),
+        description="Detected-<manufacturer>: whether its cards were measured and all of them published",
     )
 
 

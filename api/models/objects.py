@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from api.schema import Model, Word
+from api.schema import Message, Model, Word
 
 
 class Object(Model):
@@ -21,3 +21,13 @@ class Reference(Model):
     """An object of the same namespace by name."""
 
     name: Word
+
+
+class Condition(Model):
+    """One observation of a controller or an agent."""
+
+    type: Word
+    status: Word = Field(description="True, False or Unknown")
+    reason: Word | None = None
+    message: Message | None = None
+    last_transition_time: Word | None = Field(default=None, description="When the status last changed")
