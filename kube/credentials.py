@@ -24,6 +24,9 @@ from kube.errors import CredentialsError
 RECHECK_S = 10.0
 """How old a look at the files may be. kubelet replaces a token long before it ends; 10 s is far below any overlap."""
 
+KUBECONFIG_RECHECK_S = 600.0
+"""A kubeconfig may start an exec plugin each time it is read; a refused token is renewed at once anyway."""
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -57,7 +60,7 @@ class CredentialSource(Protocol):
     """Where credentials come from."""
 
     async def current(self) -> Credentials:
-        """Return credentials that are at most `RECHECK_S` old."""
+        """Return credentials that were looked at a short while ago."""
 
     async def renewed(self) -> Credentials:
         """Read again now: the server just refused the last ones."""
@@ -106,15 +109,18 @@ class CredentialFiles:
 class RereadCredentials:
     """Credentials read again, in a thread, when they grow old or the server refuses them."""
 
-    def __init__(self, read: Callable[[], Credentials], *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, read: Callable[[], Credentials], *, recheck_s: float = RECHECK_S, clock: Clock | None = None
+    ) -> None:
         self._read = read
+        self._recheck_s = recheck_s
         self._clock = clock or SystemClock()
         self._last: Credentials | None = None
         self._read_at = 0.0
 
     async def current(self) -> Credentials:
-        """Return the last credentials, read again when older than `RECHECK_S`."""
-        if self._last is not None and self._clock.now() - self._read_at < RECHECK_S:
+        """Return the last credentials, read again when they are too old."""
+        if self._last is not None and self._clock.now() - self._read_at < self._recheck_s:
             return self._last
         return await self.renewed()
 
@@ -149,7 +155,7 @@ def in_cluster(
 
 def from_kubeconfig(path: str = "", context: str = "", *, clock: Clock | None = None) -> RereadCredentials:
     """Follow a kubeconfig, exec plugins included. An empty path means `KUBECONFIG` or `~/.kube/config`."""
-    return RereadCredentials(lambda: _read_kubeconfig(path, context), clock=clock)
+    return RereadCredentials(lambda: _read_kubeconfig(path, context), recheck_s=KUBECONFIG_RECHECK_S, clock=clock)
 
 
 def find_credentials(
@@ -177,7 +183,8 @@ def _read_kubeconfig(path: str, context: str) -> Credentials:
 
 
 def _from_configuration(configuration: Any) -> Credentials:
-    header = (configuration.api_key or {}).get("authorization", "")
+    keys = configuration.api_key or {}
+    header = keys.get("BearerToken") or keys.get("authorization") or ""  # the package renamed it
     scheme, _, token = header.partition(" ")
     return Credentials(
         server=configuration.host.rstrip("/"),
