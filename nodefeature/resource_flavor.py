@@ -23,7 +23,6 @@ from nodefeature.manufacturers import Manufacturers
 from nodefeature.topology import flavor_object_name, topology_name
 
 MAX_TOLERATIONS = 8
-MAX_NODE_LABELS = 8
 _EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 
 

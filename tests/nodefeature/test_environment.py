@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from nodefeature import environment as declared
@@ -56,3 +58,8 @@ def test_pci_class_prefixes(value: str | None, want: tuple[str, ...], bad: int) 
 def test_an_unreadable_switch_is_named() -> None:
     (problem,) = declared.environment_problems({"GPUSTACK_LEDGER_RELEASE_TERMINATED_PODS": "yes"})
     assert problem.startswith("GPUSTACK_LEDGER_RELEASE_TERMINATED_PODS='yes' must be true or false")
+
+
+def test_the_reference_page_is_the_declarations() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "environment-variables.md"
+    assert page.read_text("utf-8") == declared.environment_page()

@@ -11,7 +11,6 @@ from nodefeature.flavor import NodeFlavor, extract_node_flavors
 from nodefeature.keys import cpu_detail
 from nodefeature.manufacturers import build_manufacturers
 from nodefeature.resource_flavor import (
-    MAX_NODE_LABELS,
     MAX_TOLERATIONS,
     Tolerations,
     flavor_tolerations,
@@ -120,7 +119,7 @@ def test_spec(mixed: bool) -> None:
             "nodeLabels": dict(flavor.node_labels) | PROFILE | marker,
             "topologyName": f"gpustack-{DEFAULT_PROFILE}",
         }
-        assert len(spec["nodeLabels"]) <= MAX_NODE_LABELS
+        assert len(spec["nodeLabels"]) <= 8
 
 
 def taint(key: str, effect: str = "NoSchedule", value: str = "") -> dict[str, Any]:
