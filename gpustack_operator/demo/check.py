@@ -50,8 +50,6 @@ def _pools_wrong(world: World) -> list[str]:
     for obj in world[DEVICES]:
         for group in as_maps(at(obj, "spec", "groups")):
             for card in as_maps(group.get("accelerators")):
-                if at(card, "status", "unhealthy") is True:
-                    continue
                 ceiling = as_int(at(card, "status", "physicalSliced", "count"))
                 ceilings += ceiling
                 whole += ceiling == 0
@@ -60,7 +58,7 @@ def _pools_wrong(world: World) -> list[str]:
     instances = sum(_capacity(obj, "acceleratorPartitioned") for obj in types)
     wrong = []
     if promised != whole:
-        wrong.append(f"pools promise {promised} whole cards, the ledgers have {whole} healthy unpartitioned ones")
+        wrong.append(f"pools promise {promised} whole cards, the ledgers have {whole} unpartitioned ones")
     if instances != ceilings:
         wrong.append(f"pools promise {instances} partitions, the ledgers have room for {ceilings}")
     return wrong
