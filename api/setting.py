@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any, TypedDict
 
 from api.problems import Problem, problem
+from api.setting_declarations import BY_NAME, Declaration
 from api.setting_rules import SettingInvalid
-from api.settings import BY_NAME, Declaration, Settings, decode, parse, refusal, watermark_problems
+from api.settings import Settings, decode, parse, refusal, watermark_problems
 
 HIDDEN = "(sensitive)"
 
