@@ -26,6 +26,7 @@ _ANY = frozenset({"*/*", "application/*", JSON_TYPE})
 _META_VERSIONS = frozenset({"v1", "v1beta1"})
 _PARAMETERS = frozenset({"q", "as", "g", "v", "charset", "profile"})
 _MAX_YAML_BYTES = 1024 * 1024
+_MAX_YAML_DEPTH = 200
 
 
 class View(Enum):
@@ -158,8 +159,7 @@ def decode_yaml(body: bytes) -> Any:
     if body.lstrip().startswith(b"{"):
         return decode_json(body)
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(body, Loader=_BodyLoader)):
-            raise status.bad_request("the YAML body uses aliases, which are not accepted")
+        _check_shape(body)
         # The loader is CSafeLoader without timestamps.
         value = yaml.load(body, Loader=_BodyLoader)  # noqa: S506 - a subclass of the safe loader
         orjson.dumps(value)
@@ -168,6 +168,20 @@ def decode_yaml(body: bytes) -> Any:
     except TypeError as error:
         raise status.bad_request("the YAML body holds something that JSON cannot: a key or a value") from error
     return value
+
+
+def _check_shape(body: bytes) -> None:
+    """Refuse aliases and deep nesting by the flat event stream: the composer behind it recurses in C."""
+    depth = 0
+    for event in yaml.parse(body, Loader=_BodyLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise status.bad_request("the YAML body uses aliases, which are not accepted")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _MAX_YAML_DEPTH:
+            raise status.bad_request(f"the YAML body nests deeper than {_MAX_YAML_DEPTH}")
 
 
 def encode(value: Any) -> bytes:

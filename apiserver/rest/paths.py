@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 _STEP = re.compile(
-    r"""\.(?P<field>(?:[^.\[\]\\]|\\.)+)"""
+    r"""\.(?P<field>(?:[^.\[\]\\\s{}]|\\.)+)"""
     r"""|\[(?P<index>-?\d+)\]"""
     r"""|\[(?P<all>\*)\]"""
     r"""|\[['"](?P<quoted>[^'"]+)['"]\]"""
