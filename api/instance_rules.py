@@ -126,8 +126,9 @@ def quantity_of(value: object) -> Quantity | None:
 
 def same_value(left: object, right: object) -> bool:
     """Compare as the API does: absent equals null and empty, quantities by amount."""
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return all(same_value(left.get(key), right.get(key)) for key in {*left, *right})
+    if (isinstance(left, Mapping) or not left) and (isinstance(right, Mapping) or not right):
+        before, after = as_map(left), as_map(right)
+        return all(same_value(before.get(key), after.get(key)) for key in {*before, *after})
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same_value, left, right))
     if left == right or (not left and not right):
