@@ -178,11 +178,7 @@ class FakeApi:
         if wanted and wanted != old["metadata"]["resourceVersion"]:
             raise refusal(409, "Conflict", f"{kind} {key}: the object has been modified")
         if kind in WITH_STATUS:
-            new = (
-                {**old, "status": new.get("status")}
-                if subresource == "status"
-                else {**new, "status": old.get("status")}
-            )
+            new = _isolated(old, new, subresource)
         new["metadata"] = {**as_map(new.get("metadata")), "resourceVersion": old["metadata"]["resourceVersion"]}
         if _meaning(new) == _meaning(old):
             return None
@@ -415,6 +411,13 @@ def _patched(request: Request, old: Object, body: Any) -> Object:
         except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
             raise refusal(422, "Invalid", f"the patch does not apply: {error}") from error
     return cast(Object, merge(old, body))
+
+
+def _isolated(old: Object, new: Object, subresource: str) -> Object:
+    """Let a write of the status change the status alone, and any other write everything else."""
+    body, status = (old, new.get("status")) if subresource == "status" else (new, old.get("status"))
+    rest = {key: value for key, value in body.items() if key != "status"}
+    return rest if status is None else {**rest, "status": status}
 
 
 def _meaning(obj: Object) -> bytes:

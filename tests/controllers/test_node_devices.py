@@ -115,7 +115,7 @@ def test_a_namesake_made_meanwhile_is_not_deleted() -> None:
                 api.add(NODE, gpu_node("n"))
                 api.add(DEVICES, devices("n", CARDS) | {"metadata": {"name": "n", "uid": "another"}})
 
-        api.faults.append(replace)  # type: ignore[arg-type]  # answers nothing, which is no fault
+        api.faults.append(replace)
         await chain.settle()
         assert api.get(DEVICES, "n") is not None
 
