@@ -90,6 +90,8 @@ class Components:
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.layout.audit_log}",
             "--audit-log-maxsize=4096",
+            # A restart ends running watches at once instead of waiting a minute for them.
+            "--shutdown-watch-termination-grace-period=1s",
         )
 
     def controller_manager(self) -> Program:

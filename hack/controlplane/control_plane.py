@@ -144,13 +144,17 @@ class ControlPlane:
         if self.layout.root.exists():
             shutil.rmtree(self.layout.root)
         self._write_credentials()
-        for name in ENGINES:
+        for name in ("etcd", "kube-apiserver"):
             self.start_process(name)
+        together = [name for name in ENGINES if name not in self.running]
+        for name in together:
+            self._launch(name)
         self.admin.apply(namespace_manifest(SYSTEM_NAMESPACE))
         for name in self._chain:
             self.install(name)
-        for name in self._chain:
-            self.start_process(name)
+            self._launch(name)
+        for name in (*together, *self._chain):
+            self._wait_ready(name)
         self.check()
 
     def stop(self) -> None:
@@ -174,7 +178,7 @@ class ControlPlane:
 
     def start_process(self, name: str) -> None:
         """Start one process and wait until it answers."""
-        self._supervisor.start(self._program(name))
+        self._launch(name)
         self._wait_ready(name)
 
     def stop_process(self, name: str) -> None:
@@ -214,6 +218,9 @@ class ControlPlane:
         revision = int(_post(f"{url}/kv/range", {"key": key})["header"]["revision"])
         _post(f"{url}/kv/compaction", {"revision": str(revision), "physical": True})
         return revision
+
+    def _launch(self, name: str) -> None:
+        self._supervisor.start(self._program(name))
 
     def _manifests(self, name: str) -> list[Object]:
         if name == "nfd-master":
