@@ -209,7 +209,7 @@ def pool(*, accelerated: bool = True, capacity: str = "4", **detail: Any) -> Any
     return built
 
 
-LOGICAL = {"slicedDetail": {"logical": {"count": 128}, "physical": {}}}
+LOGICAL: Any = {"slicedDetail": {"logical": {"count": 128}, "physical": {}}}
 PARTITIONS: Any = {
     "slicedDetail": {
         "logical": {},
@@ -218,13 +218,15 @@ PARTITIONS: Any = {
 }
 MEMORY, CORES = "acceleratorSlicedMemoryPercentage", "acceleratorSlicedCoresPercentage"
 PROFILE = "acceleratorPartitionedProfile"
+GOOD_SHARES = ((20, 20), (20, 50), (100, 100), (0, 0), (50, 20))
+BAD_SHARES = ((101, 101), (20, 101), (-1, 0))
 
 
 @pytest.mark.parametrize(
     ("where", "asked", "rule"),
     [
-        *[(pool(**LOGICAL), {MEMORY: m, CORES: c}, "") for m, c in ((20, 20), (20, 50), (100, 100), (0, 0), (50, 20))],
-        *[(pool(**LOGICAL), {MEMORY: m, CORES: c}, "between 0 and 100") for m, c in ((101, 101), (20, 101), (-1, 0))],
+        *[(pool(**LOGICAL), {MEMORY: m, CORES: c}, "") for m, c in GOOD_SHARES],
+        *[(pool(**LOGICAL), {MEMORY: m, CORES: c}, "between 0 and 100") for m, c in BAD_SHARES],
         *[(pool(**LOGICAL), {MEMORY: 50, "accelerator": n}, "exactly 1") for n in ("2", "0", "1m", None)],
         *[(pool(**LOGICAL), {"accelerator": n}, "") for n in ("1", "3", "4", None)],
         (pool(**LOGICAL), {"accelerator": "5"}, "exceeds the maximum accelerator request 4 of instance type pool"),
@@ -237,9 +239,9 @@ PROFILE = "acceleratorPartitionedProfile"
         (pool(**PARTITIONS), {PROFILE: "3g.40gb", CORES: 50}, "mutually exclusive"),
         (pool(**PARTITIONS), {PROFILE: "3g.40gb", "accelerator": "2"}, "exactly 1"),
         (pool(**PARTITIONS), {PROFILE: "3g.40gb", "accelerator": "1m"}, "exactly 1"),
-        (pool(manufacturer="ascend"), {PROFILE: "3g.40gb"}, "manufacturer ascend does not support hardware partitioning"),
+        (pool(manufacturer="ascend"), {PROFILE: "3g.40gb"}, "ascend does not support hardware partitioning"),
         (pool(capacity="0", **PARTITIONS), {"accelerator": "1"}, "exceeds the maximum accelerator request"),
-        (pool(capacity="0", **PARTITIONS), {MEMORY: 50, CORES: 50}, "ask for a hardware partition with spec.resources."),
+        (pool(capacity="0", **PARTITIONS), {MEMORY: 50, CORES: 50}, "ask for a hardware partition with spec."),
         (pool(capacity="0", **PARTITIONS), {"accelerator": "0"}, ""),
         (pool(), {"cpu": "13"}, "exceeds the maximum CPU 12 of instance type pool"),
         (pool(), {"ram": "193Gi"}, "exceeds the maximum RAM 192Gi of instance type pool"),

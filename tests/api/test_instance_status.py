@@ -40,14 +40,22 @@ def waiting(reason: str, message: str = "") -> Any:
         (pod(), "Ready", ""),
         ({"status": {}}, "Scheduling", ""),
         ({}, "Scheduling", ""),
-        (pod("ContainersNotReady", Ready="False", containers=waiting("ImagePullBackOff", "no image")), "NotReady", "no image"),
+        (
+            pod("ContainersNotReady", Ready="False", containers=waiting("ImagePullBackOff", "no image")),
+            "NotReady",
+            "no image",
+        ),
         (pod("ContainersNotReady", Ready="False", containers=waiting("InvalidImageName", "bad")), "NotReady", "bad"),
         (
             pod("ContainersNotInitialized", Initialized="False", init=waiting("ErrImagePull", "text")),
             "NotReady",
             "text",
         ),
-        (pod("ContainersNotReady", Ready="False", containers=waiting("CrashLoopBackOff", "back-off")), "Starting", "back-off"),
+        (
+            pod("ContainersNotReady", Ready="False", containers=waiting("CrashLoopBackOff", "back-off")),
+            "Starting",
+            "back-off",
+        ),
         (pod("ContainersNotReady", Ready="False", containers=waiting("ContainerCreating")), "Starting", HINT),
         (pod("ContainersNotReady", Ready="False", containers=[]), "Starting", HINT),
     ],
@@ -70,7 +78,7 @@ def waiting(reason: str, message: str = "") -> Any:
         "ContainerCreating, no text",
         "waiting none",
     ],
-)  # fmt: skip
+)
 def test_pod_phase(given: Any, phase: str, message: str) -> None:
     got = pod_phase(given)
     assert (got.phase, got.message) == (phase, message)
