@@ -1,0 +1,1 @@
+"""Benches: what the product costs, as ratios within one run (design §11). They report; they judge nothing."""
