@@ -39,7 +39,7 @@ IDENTITY_NOTE = NOTE_PREFIX + "cpu-identity"
 SEEN_NOTE = NOTE_PREFIX + "managed-seen"
 
 # From no evidence to the best; the position is the strength.
-_STRENGTHS = ("none", "vendor", "model", "name")
+_STRENGTHS = ("none", "nameonly", "vendor", "model", "name")
 _WATCHED_PREFIXES = (MANAGED, FEATURE_PREFIX, GENERAL_PREFIX, DEVICE_PREFIX)
 
 
@@ -129,13 +129,16 @@ def managed_word(*, on_node: str, in_feature: str | None, seen: str, manual: boo
 
 
 def identity_strength(node: object) -> str:
-    """Return how much a Node tells about its CPU today: `name`, `model`, `vendor` or `none`."""
-    labels, annotations = labels_of(node), annotations_of(node)
-    if cpu_annotation(annotations, "name"):
+    """Return how much a Node tells about its CPU today, the weakest first: `none`, `nameonly` (a name whose vendor
+    label is gone, which would make the key `generic-<name>`), `vendor`, `model`, `name`.
+    """
+    labels = labels_of(node)
+    named = bool(cpu_annotation(annotations_of(node), "name"))
+    if not labels.get(CPU_VENDOR):
+        return "nameonly" if named else "none"
+    if named:
         return "name"
-    if labels.get(CPU_FAMILY) and labels.get(CPU_ID):
-        return "model"
-    return "vendor" if labels.get(CPU_VENDOR) else "none"
+    return "model" if labels.get(CPU_FAMILY) and labels.get(CPU_ID) else "vendor"
 
 
 def identity_inputs(node: object) -> tuple[object, ...]:

@@ -100,6 +100,16 @@ IDENTITIES: dict[str, tuple[Object, Object, str]] = {
     "the name comes later": (node("n", labels=amd_labels()), epyc_node("n"), "amd-epyc-7571"),
     "NFD takes name and model away": (epyc_node("n"), node("n"), "amd-epyc-7571"),
     "NFD takes the name away": (epyc_node("n"), node("n", labels=amd_labels()), "amd-epyc-7571"),
+    "NFD takes the labels and leaves the name": (
+        epyc_node("n"),
+        node("n", annotations=cpu_annotations(name="AMD EPYC 7571")),
+        "amd-epyc-7571",
+    ),
+    "the vendor comes after the name": (
+        node("n", annotations=cpu_annotations(name="AMD EPYC 7571")),
+        epyc_node("n"),
+        "amd-epyc-7571",
+    ),
     "NFD takes the model away": (node("n", labels=amd_labels("25", "1")), node("n"), "amd-25-1"),
     "another model": (node("n", labels=amd_labels("25", "1")), node("n", labels=amd_labels("26", "2")), "amd-26-2"),
     "another name": (
