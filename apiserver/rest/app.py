@@ -19,7 +19,7 @@ from typing import Any
 from apiserver.rest import listing, negotiation, patch, request_info, status, table, watching
 from apiserver.rest.discovery import Discovery
 from apiserver.rest.negotiation import Form, View
-from apiserver.rest.options import delete_options, list_options, watch_options, write_options
+from apiserver.rest.options import ListOptions, delete_options, list_options, watch_options, write_options
 from apiserver.rest.request_info import RequestInfo
 from apiserver.rest.responses import (
     NO_CACHE,
@@ -31,6 +31,7 @@ from apiserver.rest.responses import (
     send_pieces,
     send_refusal,
 )
+from apiserver.rest.selectors import check_fields
 from apiserver.rest.storage import Call, Catalog, Document, EventStream, Resource, Subresource, User, Written
 from kube.clock import Clock
 
@@ -225,7 +226,7 @@ class App:
             document = await resource.storage.get(call)
             await self._send_one(request, resource, document, form=form, include=include)
         elif info.verb == "list":
-            page = await resource.storage.list(call, list_options(info))
+            page = await resource.storage.list(call, _list_options(info, resource))
             now = self._clock.time()
             if form.view is View.YAML or listing.is_short(page):
                 body = await listing.whole(page, resource, form, include=include, now=now)
@@ -237,6 +238,7 @@ class App:
 
     async def _watch(self, request: _Request, resource: Resource, call: Call, *, framer: watching.Framer) -> None:
         options = watch_options(call.info)
+        check_fields(options.fields, resource.fields)
         if self._draining:
             raise status.unavailable("the server is shutting down")
         stream = await resource.storage.watch(call, options)
@@ -273,7 +275,7 @@ class App:
         body = await request.body()
         options = delete_options(info, negotiation.decode(body, request.header(b"content-type")) if body else None)
         if info.verb == "deletecollection":
-            page = await resource.storage.deletecollection(call, list_options(info), options)
+            page = await resource.storage.deletecollection(call, _list_options(info, resource), options)
             body = await listing.whole(page, resource, negotiation.PLAIN, include="", now=self._clock.time())
             await _send_document(request, body, form=form)
             return
@@ -304,6 +306,12 @@ class App:
         code = 201 if request.info.verb == "create" or (written is not None and written.created) else 200
         headers = [(b"warning", f'299 - "{text}"'.encode()) for text in written.warnings] if written else []
         await _send_document(request, body, form=form, code=code, headers=headers)
+
+
+def _list_options(info: RequestInfo, resource: Resource) -> ListOptions:
+    options = list_options(info)
+    check_fields(options.fields, resource.fields)
+    return options
 
 
 async def _send_document(

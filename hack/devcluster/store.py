@@ -428,7 +428,7 @@ class Store:
         try:
             padded = token + "=" * (-len(token) % 4)
             epoch, number, start = orjson.loads(base64.urlsafe_b64decode(padded))
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise status.bad_request("continue key is not valid") from error
         if not (isinstance(number, int) and isinstance(start, int) and start >= 0):
             raise status.bad_request("continue key is not valid")

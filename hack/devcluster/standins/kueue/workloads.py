@@ -97,9 +97,7 @@ class WorkloadLife:
         checks = as_maps(at(workload, "status", "admissionChecks"))
         ready = all(check.get("state") == "Ready" for check in checks)
         if ready and not condition_is(workload, "Admitted", "True"):
-            await self._write(
-                workload, {}, "Admitted", status="True", reason="Admitted", message="The workload is admitted"
-            )
+            await self._write(workload, {}, "Admitted", status="True", reason="Admitted", message="Admitted")
         return DONE
 
     async def _try(self, key: Key, workload: Object, queue: Object | None) -> Outcome:
