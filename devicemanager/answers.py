@@ -72,7 +72,10 @@ class RawCard:
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """One function on the bus. `path` holds the bridges above it, outermost first; strings are lower-case hex."""
+    """One function on the bus; strings are lower-case hex.
+
+    `path` holds the bridges above it, outermost first; `virtual_functions` how many it can make (SR-IOV).
+    """
 
     address: str
     pci_class: str
@@ -80,6 +83,7 @@ class PciDevice:
     device: str
     numa: int = -1
     path: tuple[str, ...] = ()
+    virtual_functions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,16 @@ from devicemanager.grouping import Group, Member, settle_groups
 from devicemanager.identity import card_id
 from devicemanager.manufacturers.registry import RULES
 from devicemanager.manufacturers.rules import Rules, partitioned
-from devicemanager.product import clean_product
+from devicemanager.product import clean_product, clean_text
 from devicemanager.profiles import NO_PARTITIONS, physical_sliced
 from devicemanager.topology import topology_of
 from nodefeature.manufacturers import Manufacturers, build_manufacturers
 
 DEFAULT_MANUFACTURERS = build_manufacturers({})
+# What lies beyond these is no reading of a card, and the API server would refuse the whole object for it.
+_MAX_MEMORY_MIB = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
+_MAX_INDEXES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +112,18 @@ def _member(
 ) -> Member:
     product = clean_product(card.product)
     findings.extend(f"{where(card)}: {sentence}" for sentence in product.findings)
-    memory = rules.memory_mib(card)
-    if memory is not None and memory < 0:
+    memory = rules.memory_mib(card) or 0
+    if not 0 <= memory <= _MAX_MEMORY_MIB:
         findings.append(f"{where(card)}: memory of {memory} MiB is impossible; published as unknown (0)")
+        memory = 0
     if partitioned(card) and not physical:
         findings.append(f"{where(card)}: unhealthy: its partition mode is on and no profile is usable")
     accelerator: Accelerator = {"id": uuid, "index": index}
     if card.physical_indexes:
-        accelerator["physicalIndexes"] = [number for number in card.physical_indexes if number >= 0]
+        accelerator["physicalIndexes"] = [n for n in card.physical_indexes if 0 <= n <= _MAX_COUNT][:_MAX_INDEXES]
     accelerator["topology"] = topology_of(card, bus)
     accelerator["status"] = _status(rules, card, physical)
-    return Member(name=product.name, memory_mib=max(memory or 0, 0), card=card, accelerator=accelerator)
+    return Member(name=product.name, memory_mib=memory, card=card, accelerator=accelerator)
 
 
 def _status(rules: Rules, card: RawCard, physical: PhysicalSliced) -> AcceleratorStatus:
@@ -143,15 +148,16 @@ def _group(rules: Rules, group: Group) -> DeviceGroup:
         "memory": group.memory_mib,
     }
     cores = rules.cores(first)
-    if cores is not None and cores > 0:
+    if cores is not None and 0 < cores <= _MAX_COUNT:
         published["cores"] = cores
-    if driver := rules.driver_version(first).strip():
+    if driver := clean_text(rules.driver_version(first)):
         published["driverVersion"] = driver
-    if first.runtime_version:
-        published["runtimeVersion"] = first.runtime_version
-    if first.compute_capability and not first.compute_capability.startswith("0."):
-        published["computeCapability"] = first.compute_capability
-    if family := rules.family(first):
+    if runtime := clean_text(first.runtime_version):
+        published["runtimeVersion"] = runtime
+    capability = clean_text(first.compute_capability)
+    if capability and not capability.startswith("0."):
+        published["computeCapability"] = capability
+    if family := clean_text(rules.family(first)):
         published["family"] = family
     accelerators = [member.accelerator for member in group.members]
     published["accelerators"] = accelerators

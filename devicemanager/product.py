@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 NAMELESS = "unknown"
 _MAX = 253
+_TRIMMED = " \ufffd\t\n\r"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,25 @@ def clean_product(reported: str | None) -> Product:
     Undecodable bytes are expected as lone surrogates (`surrogateescape`); they become the replacement character. A card
     without a name stays usable under the name `unknown` (design §8.1).
     """
-    text = reported or ""
+    text = clean_text(reported)
     findings = []
-    if any(unicodedata.category(char) in ("Cs", "Cc") for char in text):
+    if _unreadable(reported or ""):
         findings.append("its product name holds bytes that are no text; they were replaced")
-        text = "".join("\ufffd" if unicodedata.category(char) in ("Cs", "Cc") else char for char in text)
-    text = text.strip(" \ufffd\t")[:_MAX].strip()
     if not text:
         findings.append(f'the library gives it no product name; published as "{NAMELESS}"')
         text = NAMELESS
     return Product(text, tuple(findings))
+
+
+def clean_text(reported: str | None) -> str:
+    """Return a library's text fit to publish: no blanks around it, nothing unreadable, at most 253 characters."""
+    text = "".join("\ufffd" if _is_odd(char) else char for char in reported or "")
+    return text.strip(_TRIMMED)[:_MAX].strip(_TRIMMED)
+
+
+def _unreadable(text: str) -> bool:
+    return any(_is_odd(char) for char in text)
+
+
+def _is_odd(char: str) -> bool:
+    return unicodedata.category(char) in ("Cs", "Cc")

@@ -47,11 +47,11 @@ def physical_sliced(card: RawCard, registry: Manufacturers) -> Physical:
 def _refusal(registry: Manufacturers, manufacturer: str, name: str, raw: RawProfile) -> str:
     if not profile_resource(registry, manufacturer, name):
         return "its name cannot be part of a resource name"
-    if not raw.starts or raw.memory_slices <= 0:
+    if not raw.starts or min(raw.starts) < 0 or raw.memory_slices <= 0:
         return "it has no legal placement"
     if raw.count <= 0 or raw.compute_slices <= 0:
         return "the driver says that none can be made"
-    if raw.memory_mib is None or raw.memory_mib <= 0:
+    if raw.memory_mib is None or not 0 < raw.memory_mib < 2**31:
         return "its memory is unknown, so it could not be charged"
     return ""
 

@@ -8,6 +8,7 @@ from typing import Any
 from devicemanager.answers import Bus, PciDevice, RawCard
 
 _BUS_ID = re.compile(r"^([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$")
+_MAX_CPU_LIST = 4096
 _NOWHERE = PciDevice(address="", pci_class="", vendor="", device="")
 
 
@@ -30,7 +31,7 @@ def topology_of(card: RawCard, bus: Bus) -> dict[str, Any]:
         "pciRootId": device.path[0] if device.path else "",
         "pciClass": device.pci_class,
         "numaAffinity": str(numa) if numa >= 0 else "",
-        "cpuAffinity": bus.numa_cpus.get(numa, "") if numa >= 0 else "",
+        "cpuAffinity": bus.numa_cpus.get(numa, "")[:_MAX_CPU_LIST] if numa >= 0 else "",
     }
     if device.path:
         topology["pciSwitches"] = list(reversed(device.path))

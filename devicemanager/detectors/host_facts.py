@@ -100,6 +100,8 @@ def nfd_labels(cpu: Mapping[str, Any], bus: Bus, release: Mapping[str, str]) -> 
     for device in bus.devices.values():
         if device.pci_class.startswith(PCI_CLASS_PREFIXES):
             labels[pci_present(device.vendor)] = "true"
+            if device.virtual_functions:
+                labels[f"feature.node.kubernetes.io/pci-{device.vendor}.sriov.capable"] = "true"
     for key in ("ID", "VERSION_ID"):
         if release.get(key):
             labels[_OS_RELEASE + key] = release[key]

@@ -80,6 +80,7 @@ def recorded_bus(machine: Mapping[str, Any]) -> Bus:
             device=as_str(raw.get("device")),
             numa=as_int(raw.get("numa", -1)),
             path=tuple(as_str(bridge) for bridge in as_list(raw.get("path"))),
+            virtual_functions=as_int(raw.get("sriov_totalvfs")),
         )
     return Bus(devices, {as_int(node.get("id")): as_str(node.get("cpus")) for node in as_maps(machine.get("numa"))})
 

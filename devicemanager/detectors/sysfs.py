@@ -48,7 +48,7 @@ def is_wsl(root: Path) -> bool:
 
 
 def _pci_device(entry: Path) -> PciDevice:
-    numa = read_text(entry / "numa_node")
+    numa, functions = read_text(entry / "numa_node"), read_text(entry / "sriov_totalvfs")
     return PciDevice(
         address=entry.name,
         pci_class=_hex(entry / "class")[:4],
@@ -56,6 +56,7 @@ def _pci_device(entry: Path) -> PciDevice:
         device=_hex(entry / "device"),
         numa=int(numa) if re.fullmatch(r"-?\d+", numa) else -1,
         path=_bridges(entry),
+        virtual_functions=int(functions) if functions.isdecimal() else 0,
     )
 
 

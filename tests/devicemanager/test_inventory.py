@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.models.devices import DevicesSpec
 from devicemanager.answers import Bus, RawCard, RawProfile
+from devicemanager.detection import Detection
 from devicemanager.identity import card_id
 from devicemanager.inventory import Inventory, take_inventory
 from devicemanager.product import clean_product
+from devicemanager.publisher.node_feature import device_labels
 from nodefeature.manufacturers import MANUFACTURER_NAMES
 from tests.builders.cards import ONE_SLICE, T4, cards
 from tests.builders.rows import Row, case_json
@@ -246,4 +249,5 @@ def test_whatever_a_library_says_gives_a_legal_inventory(maker: str, listed: lis
     assert sorted(card["index"] for card in published) == sorted({card["index"] for card in published})
     assert len({card["id"] for card in published}) == len(published)
     assert len(published) <= len(listed)
-    assert all(group["memory"] >= 0 and group["name"] for group in inventory.groups)
+    DevicesSpec.model_validate({"groups": list(inventory.groups)})
+    assert device_labels(Detection({maker: inventory.groups}))[1] == ()
