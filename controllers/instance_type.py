@@ -12,7 +12,7 @@ State: what nodes contributed when last read (`PoolMembers`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from controllers.instance_type_queue import (
@@ -235,9 +235,11 @@ class InstanceType:
             overcommit=self.settings.now().instance_general_resources_overcommit,
         )
 
-    def _devices(self, pool: PoolIdentity, selector: Mapping[str, str]) -> list[Object]:
+    def _devices(self, pool: PoolIdentity, selector: Mapping[str, str]) -> Iterable[Object]:
         cpu_keys = [key for key in selector if key.startswith(GENERAL_PREFIX)]
         found = self.caches[DEVICES].by(DEVICES_BY_POOL, device_place(pool))
+        if not cpu_keys:
+            return found
         return [one for one in found if all(labels_of(one).get(key) == TRUE for key in cpu_keys)]
 
     def _unusable_names(self, pool: PoolIdentity, flavors: list[Mapping[str, Any]]) -> frozenset[str]:

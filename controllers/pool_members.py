@@ -9,7 +9,7 @@ State: per type `node -> contribution`, compared by object identity; rebuilt fro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from api.devices import group_key, spec_groups
@@ -27,6 +27,7 @@ class Member:
     """One node of a pool as last read."""
 
     devices: Object
+    node: str
     adds: Contribution
     compute_capability: str
 
@@ -44,7 +45,8 @@ class PoolMembers:
     """Contributions per type."""
 
     def __init__(self) -> None:
-        self._pools: dict[str, dict[str, Member]] = {}
+        # By identity: a member holds its Devices, so the id of one that is kept belongs to no other object.
+        self._pools: dict[str, dict[int, Member]] = {}
 
     def forget(self, name: str) -> None:
         """Drop what is kept for a type."""
@@ -54,34 +56,37 @@ class PoolMembers:
         self, name: str, devices: Iterable[Object], *, accelerator_group: str, unusable: frozenset[str]
     ) -> PoolViews:
         """Return the views of a type whose pool is `devices`; nodes in `unusable` may not take new work."""
-        known, members, read = self._pools.get(name, {}), {}, 0
+        known = self._pools.get(name, {})
+        members: dict[int, Member] = {}
+        read = 0
         for one in devices:
-            node = name_of(one)
-            member = known.get(node)
-            if member is None or member.devices is not one:
-                member = Member(one, contribution(one, accelerator_group), _capability_of(one, accelerator_group))
+            member = known.get(id(one))
+            if member is None:
+                member = _read(one, accelerator_group)
                 read += 1
                 if read % _STEP == 0:
                     await asyncio.sleep(0)
-            members[node] = member
+            members[id(one)] = member
         self._pools[name] = members
-        usable, everyone = fold_members(members, unusable)
-        return PoolViews(usable, everyone, _first_capability(members))
+        usable, everyone = fold_members(members.values(), unusable)
+        return PoolViews(usable, everyone, _first_capability(members.values()))
 
 
-def fold_members(members: Mapping[str, Member], unusable: frozenset[str]) -> tuple[FourViews, FourViews]:
+def fold_members(members: Collection[Member], unusable: frozenset[str]) -> tuple[FourViews, FourViews]:
     """Return the views of the nodes that may take work, and of all nodes; one fold when they are the same."""
-    everyone = fold(member.adds for member in members.values())
-    if unusable.isdisjoint(members):
+    everyone = fold(member.adds for member in members)
+    usable = [member.adds for member in members if member.node not in unusable] if unusable else []
+    if not unusable or len(usable) == len(members):
         return everyone, everyone
-    return fold(member.adds for node, member in members.items() if node not in unusable), everyone
+    return fold(usable), everyone
 
 
-def _capability_of(devices: Object, accelerator_group: str) -> str:
+def _read(devices: Object, accelerator_group: str) -> Member:
     groups = (group for group in spec_groups(devices) if group_key(group) == accelerator_group)
-    return next((text for group in groups if (text := as_str(group.get("computeCapability")))), "")
+    capability = next((text for group in groups if (text := as_str(group.get("computeCapability")))), "")
+    return Member(devices, name_of(devices), contribution(devices, accelerator_group), capability)
 
 
-def _first_capability(members: Mapping[str, Member]) -> str:
-    named = [(node, member.compute_capability) for node, member in members.items() if member.compute_capability]
+def _first_capability(members: Iterable[Member]) -> str:
+    named = [(member.node, member.compute_capability) for member in members if member.compute_capability]
     return min(named)[1] if named else ""

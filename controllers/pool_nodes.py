@@ -31,7 +31,7 @@ from nodefeature.labels import (
 )
 
 _COUNT = ".count"
-_STEP = 500
+_STEP = 250
 """Nodes looked at before others get their turn."""
 
 
@@ -58,18 +58,37 @@ def read_node(name: str, labels: Mapping[str, str]) -> NodeFacts:
     return NodeFacts(name, labels, frozenset(devices | cpus))
 
 
-def in_pool(selector: Mapping[str, str], node: NodeFacts) -> bool:
-    """Say whether a node belongs to the pool that selects its flavors by `selector`."""
-    if any(selector.get(key, node.labels.get(key)) != node.labels.get(key) for key in (OS, ARCH)):
-        return False
+@dataclass(frozen=True, slots=True)
+class PoolTest:
+    """A pool's flavor selector, taken apart once for the many nodes it is put to."""
+
+    platform: tuple[tuple[str, str], ...]
+    own: frozenset[str]
+    """Feature keys the node must offer a number of."""
+    beside: tuple[str, ...]
+    """Feature keys the node must only have."""
+    prefix: str
+
+    def holds(self, node: NodeFacts) -> bool:
+        """Say whether a node belongs to the pool."""
+        if not self.own <= node.offered or any(node.labels.get(key) != value for key, value in self.platform):
+            return False
+        if self.beside and any(node.labels.get(key) != TRUE for key in self.beside):
+            return False
+        return bool(self.own) or any(key.startswith(self.prefix) for key in node.offered)
+
+
+def pool_test(selector: Mapping[str, str]) -> PoolTest:
+    """Return the test of the pool that selects its flavors by `selector`."""
     accelerated = selector.get(ACCELERATABLE) == TRUE
-    devices = [key for key in selector if key.startswith(DEVICE_PREFIX)]
-    cpus = [key for key in selector if key.startswith(GENERAL_PREFIX)]
-    if accelerated:
-        # Under CPU awareness the CPU's key only has to be there; its count is the CPU pool's affair.
-        own = all(key in node.offered for key in devices) and any(k.startswith(DEVICE_PREFIX) for k in node.offered)
-        return own and all(node.labels.get(key) == TRUE for key in cpus)
-    return all(key in node.offered for key in cpus) and any(k.startswith(GENERAL_PREFIX) for k in node.offered)
+    prefix = DEVICE_PREFIX if accelerated else GENERAL_PREFIX
+    # Under CPU awareness the CPU's key of an accelerated pool only has to be there; its count is the CPU pool's affair.
+    return PoolTest(
+        platform=tuple((key, selector[key]) for key in (OS, ARCH) if key in selector),
+        own=frozenset(key for key in selector if key.startswith(prefix)),
+        beside=tuple(key for key in selector if accelerated and key.startswith(GENERAL_PREFIX)),
+        prefix=prefix,
+    )
 
 
 class PoolNodes:
@@ -81,12 +100,13 @@ class PoolNodes:
 
     async def of(self, selector: Mapping[str, str]) -> list[NodeFacts]:
         """Return the nodes of a pool, in steps that let others run."""
+        test = pool_test(selector)
         found: list[NodeFacts] = []
         known: dict[str, tuple[Object, tuple[Object, ...], NodeFacts]] = {}
         for position, node in enumerate(list(self._caches[NODE].list()), 1):
             entry = self._entry(node)
             known[name_of(node)] = entry
-            if in_pool(selector, entry[2]):
+            if test.holds(entry[2]):
                 found.append(entry[2])
             if position % _STEP == 0:
                 await asyncio.sleep(0)

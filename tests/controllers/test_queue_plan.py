@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool_nodes import NodeFacts, in_pool, read_node
+from controllers.pool_nodes import NodeFacts, pool_test, read_node
 from controllers.queue_plan import (
     build_plan,
     pool_flavors,
@@ -225,13 +225,13 @@ def _edit(**labels: str | None) -> dict[str, str]:
     ],
 )
 def test_in_pool(labels: dict[str, str], want: bool) -> None:
-    assert in_pool(pool_flavor_selector(A10G) or {}, read_node("n", labels)) is want
+    assert pool_test(pool_flavor_selector(A10G) or {}).holds(read_node("n", labels)) is want
 
 
 def test_aware_device_pool_asks_for_the_cpu_key_too() -> None:
     selector = pool_flavor_selector(pool_labels("nvidia-a10g", general="amd-epyc-7r32")) or {}
-    assert not in_pool(selector, read_node("n", _edit()))
-    assert in_pool(selector, read_node("n", _edit(**{GENERAL_PREFIX + "amd-epyc-7r32": "true"})))
+    assert not pool_test(selector).holds(read_node("n", _edit()))
+    assert pool_test(selector).holds(read_node("n", _edit(**{GENERAL_PREFIX + "amd-epyc-7r32": "true"})))
 
 
 def test_terminating_and_foreign_flavors_are_left_out() -> None:
