@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from api.devices import cards_of, group_key, spec_groups, status_groups
 from api.ledger.capability import Offered, overcommits, profile_ceiling, profiles_of
@@ -21,6 +22,7 @@ from api.ledger.modes import CARD_UNITS, PERCENT_UNITS, SHARE_UNITS, Mode, free_
 from nodefeature.fields import as_bool, as_int, as_maps, as_str, at
 from nodefeature.profiles import public_profile
 
+_T = TypeVar("_T")
 Counts = tuple[tuple[str, int], ...]
 """(published profile name, count) in plain string order."""
 
@@ -152,13 +154,19 @@ class _Tally:
             percent_on_one=self.percent_on_one,
             partitions=self.partitions,
             partition_ceiling=self.partition_ceiling,
-            allocated_profiles=sorted_counts(self.allocated),
-            remaining_profiles=sorted_counts(self.remaining),
+            allocated_profiles=_one_object(sorted_counts(self.allocated)),
+            remaining_profiles=_one_object(sorted_counts(self.remaining)),
             logical_count=self.logical_count,
             logical_overcommit=self.logical_overcommit,
-            offered_profiles=tuple((name, *self.offered[name]) for name in sorted(self.offered)),
-            runtime_versions=tuple(sorted(self.versions)),
+            offered_profiles=_one_object(tuple((name, *self.offered[name]) for name in sorted(self.offered))),
+            runtime_versions=_one_object(tuple(sorted(self.versions))),
         )
+
+
+@lru_cache(maxsize=4096)
+def _one_object(value: _T) -> _T:
+    """Return one object for all equal values: a fleet's nodes have few different profile sets."""
+    return value
 
 
 def runtime_version(text: str) -> tuple[int, int] | None:
