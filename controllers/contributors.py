@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from controllers.node_view import (
     FEATURES_BY_NODE,
@@ -24,25 +25,54 @@ from controllers.node_view import (
 )
 from kube.reconciler import Caches, Index, Key, Object
 from nodefeature.device_labels import device_models, label_count
-from nodefeature.fields import annotations_of, at, labels_of, name_of, str_map
+from nodefeature.fields import annotations_of, as_str, at, labels_of, name_of, str_map
 from nodefeature.flavor import NodeFlavor, extract_node_flavors
 from nodefeature.kinds import NODE, NODE_FEATURE
-from nodefeature.labels import GENERAL_PREFIX, TOPOLOGY_PROFILE, is_managed
+from nodefeature.labels import (
+    ARCH,
+    CPU_ANNOTATION_PREFIX,
+    CPU_FAMILY,
+    CPU_ID,
+    CPU_VENDOR,
+    DEVICE_PREFIX,
+    GENERAL_PREFIX,
+    MANAGED,
+    OS,
+    TOPOLOGY_PROFILE,
+    is_managed,
+)
 from nodefeature.queue_names import PREFIX
 from nodefeature.topology import flavor_object_name
 
 STEP = 500
 """Nodes looked at before other work of this process gets its turn."""
 
+# What a flavor's name is made of, among a node's labels and annotations.
+_TELLING = (MANAGED, TOPOLOGY_PROFILE, GENERAL_PREFIX, DEVICE_PREFIX, CPU_VENDOR, CPU_FAMILY, CPU_ID, OS, ARCH)
+_CPU_NAME = CPU_ANNOTATION_PREFIX + "name"
 _PROFILE = re.compile(r"-fnv64-[0-9a-f]{16}$")
 
 
 @dataclass(frozen=True, slots=True)
 class Contributor:
-    """One node behind a flavor."""
+    """One node behind a flavor. `added` are labels that only our NodeFeatures carry."""
 
     node: Object
-    labels: Mapping[str, str]
+    added: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Return all effective labels; walks the node's labels, so not for loops over thousands."""
+        own = labels_of(self.node)
+        return {**self.added, **own} if self.added else own
+
+    def label(self, key: str) -> str:
+        """Return one effective label, empty when it is absent."""
+        return as_str(at(self.node, "metadata", "labels", key)) or self.added.get(key, "")
+
+    def annotation(self, key: str) -> str:
+        """Return one annotation, empty when it is absent."""
+        return as_str(at(self.node, "metadata", "annotations", key))
 
 
 def flavors_of(labels: Mapping[str, str], annotations: Mapping[str, str], *, cpu_aware: bool) -> dict[str, NodeFlavor]:
@@ -57,6 +87,14 @@ def flavors_of(labels: Mapping[str, str], annotations: Mapping[str, str], *, cpu
 
 def flavor_names(labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of all flavors a node has, whether CPUs are told apart or not."""
+    told = tuple((key, value) for key, value in labels.items() if key.startswith(_TELLING))
+    return _flavor_names(told, annotations.get(_CPU_NAME, ""))
+
+
+@lru_cache(maxsize=4096)
+def _flavor_names(told: tuple[tuple[str, str], ...], cpu_name: str) -> tuple[str, ...]:
+    """Nodes of one shape share their names, and a fleet has few shapes."""
+    labels, annotations = dict(told), {_CPU_NAME: cpu_name}
     names: dict[str, None] = {}
     for cpu_aware in (False, True):
         names |= dict.fromkeys(flavors_of(labels, annotations, cpu_aware=cpu_aware))
@@ -95,7 +133,7 @@ INDEXES = (NODES_BY_FLAVOR, FEATURES_BY_TOKEN, FEATURES_BY_NODE)
 
 async def contributors(flavor_name: str, caches: Caches, *, cpu_aware: bool) -> list[Contributor]:
     """Return the nodes behind a flavor under the setting in force."""
-    found = [Contributor(node, labels_of(node)) for node in caches[NODE].by(NODES_BY_FLAVOR.name, flavor_name)]
+    found = [Contributor(node) for node in caches[NODE].by(NODES_BY_FLAVOR.name, flavor_name)]
     if found and flavor_name not in _flavors(found[0], cpu_aware):
         # The name is one of the other setting: all nodes of one name agree on that.
         return []
@@ -108,7 +146,9 @@ async def contributors(flavor_name: str, caches: Caches, *, cpu_aware: bool) -> 
         node = caches[NODE].get(Key(name)) if name not in seen else None
         if node is None or _speaks_for_itself(node, token):
             continue
-        contributor = Contributor(node, cached_labels(node, caches))
+        own = labels_of(node)
+        added = {key: value for key, value in cached_labels(node, caches).items() if key not in own}
+        contributor = Contributor(node, added)
         if flavor_name in _flavors(contributor, cpu_aware):
             seen.add(name)
             found.append(contributor)

@@ -21,6 +21,7 @@ from nodefeature.flavor import NodeFlavor
 from nodefeature.keys import GENERIC, cpu_detail
 from nodefeature.labels import (
     ACCELERATABLE,
+    CPU_ANNOTATION_PREFIX,
     CPU_ONLY,
     DERIVED_FROM_NODE,
     HOSTNAME,
@@ -97,18 +98,19 @@ def plan_flavor(
     flavor: NodeFlavor,
     contributors: Sequence[Contributor],
     *,
+    speaker: Contributor,
     stored: object,
     manufacturers: Manufacturers,
     mixed: bool,
     cpu_aware: bool,
     extra_taints: Sequence[str],
 ) -> FlavorPlan:
-    """Return the flavor of its contributors; `flavor` is what its speaker (`speaker_of`) says."""
-    speaker = speaker_of(contributors, flavor)
-    profile = speaker.labels.get(TOPOLOGY_PROFILE, "")
+    """Return the flavor of its contributors; `flavor` is what its speaker (`speaker_of`) says of itself."""
+    labels = speaker.labels
+    profile = labels.get(TOPOLOGY_PROFILE, "")
     tolerations = _tolerations(manufacturers, flavor, contributors, stored, extra_taints)
     shows_cpu = cpu_aware or not flavor.acceleratable
-    detail = cpu_detail(speaker.labels, annotations_of(speaker.node)) if shows_cpu else None
+    detail = cpu_detail(labels, annotations_of(speaker.node)) if shows_cpu else None
     notes = resource_flavor_notes(flavor, profile=profile, cpu=detail)
     silent = not _product_of(speaker, flavor)
     kept = {
@@ -125,13 +127,25 @@ def plan_flavor(
 
 def speaker_of(contributors: Sequence[Contributor], flavor: NodeFlavor) -> Contributor:
     """Return the contributor whose product, family and details the flavor shows: the first by name that reports one."""
-    return min(contributors, key=lambda each: (not _product_of(each, flavor), name_of(each.node)))
+    speaker = contributors[0]
+    name, speaks = name_of(speaker.node), bool(_product_of(speaker, flavor))
+    for contributor in contributors:
+        other = name_of(contributor.node)
+        # Names are compared first: of thousands of nodes only a few are asked for their product.
+        if speaks and other >= name:
+            continue
+        if _product_of(contributor, flavor):
+            speaker, name, speaks = contributor, other, True
+        elif not speaks and other < name:
+            speaker, name = contributor, other
+    return speaker
 
 
 def _product_of(contributor: Contributor, flavor: NodeFlavor) -> str:
     if flavor.acceleratable:
-        return contributor.labels.get(f"{flavor.own_label}.product", "")
-    return cpu_detail(contributor.labels, annotations_of(contributor.node)).product
+        return contributor.label(f"{flavor.own_label}.product")
+    name = contributor.annotation(CPU_ANNOTATION_PREFIX + "name")
+    return "" if name.startswith("@") else name
 
 
 def products_of(contributors: Iterable[Contributor], flavor: NodeFlavor) -> set[str]:
@@ -139,7 +153,7 @@ def products_of(contributors: Iterable[Contributor], flavor: NodeFlavor) -> set[
     if not flavor.acceleratable:
         return set()
     label = f"{flavor.own_label}.product"
-    return {contributor.labels[label] for contributor in contributors if contributor.labels.get(label)}
+    return {contributor.label(label) for contributor in contributors} - {""}
 
 
 def _tolerations(

@@ -50,7 +50,7 @@ from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_o
 from nodefeature.flavor import NodeFlavor
 from nodefeature.keys import key_collisions
 from nodefeature.kinds import INSTANCE_TYPE, NODE, NODE_FEATURE, RESOURCE_FLAVOR, SECRET, TOPOLOGY, Kind
-from nodefeature.labels import DERIVED_FROM_NODE, NOTE_PREFIX, SYSTEM_NAMESPACE, TOPOLOGY_PROFILE, TRUE
+from nodefeature.labels import ACCELERATABLE, DERIVED_FROM_NODE, NOTE_PREFIX, SYSTEM_NAMESPACE, TOPOLOGY_PROFILE, TRUE
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.pool import matches
 from nodefeature.presets import Presets
@@ -174,12 +174,14 @@ class NodeFlavorController:
         found = await self._contributors(key.name)
         if not found:
             return await self._retire(key, stored)
-        flavor = self._flavor_of(key.name, found)
+        speaker = speaker_of(found, self._flavor_of(key.name, found[0]))
+        flavor = self._flavor_of(key.name, speaker)
         settings = self.settings.now()
         plan = plan_flavor(
             key.name,
             flavor,
             found,
+            speaker=speaker,
             stored=stored,
             manufacturers=self.manufacturers,
             mixed=settings.instance_type_mixed_on_node,
@@ -216,18 +218,20 @@ class NodeFlavorController:
     async def _contributors(self, name: str) -> list[Contributor]:
         settings = self.settings.now()
         found = await contributors(name, self.caches, cpu_aware=settings.instance_type_aware_cpu_manufacturer)
-        if found and not settings.instance_type_mixed_on_node and not self._flavor_of(name, found).acceleratable:
-            found = [contributor for contributor in found if not is_accelerated(contributor.labels)]
-        return found
+        if not found or settings.instance_type_mixed_on_node or self._flavor_of(name, found[0]).acceleratable:
+            return found
+        kept: list[Contributor] = []
+        for number, contributor in enumerate(found):
+            if number % STEP == STEP - 1:
+                await asyncio.sleep(0)
+            if contributor.label(ACCELERATABLE) != TRUE and not is_accelerated(contributor.labels):
+                kept.append(contributor)
+        return kept
 
-    def _flavor_of(self, name: str, found: list[Contributor]) -> NodeFlavor:
+    def _flavor_of(self, name: str, contributor: Contributor) -> NodeFlavor:
         cpu_aware = self.settings.now().instance_type_aware_cpu_manufacturer
-
-        def read(contributor: Contributor) -> NodeFlavor:
-            annotations = annotations_of(contributor.node)
-            return flavors_of(contributor.labels, annotations, cpu_aware=cpu_aware)[name]
-
-        return read(speaker_of(found, read(found[0])))
+        annotations = annotations_of(contributor.node)
+        return flavors_of(contributor.labels, annotations, cpu_aware=cpu_aware)[name]
 
     async def _align(self, key: Key, stored: Object | None, plan: FlavorPlan) -> bool:
         """Write the flavor; False when it has to go first and comes back with its deletion."""

@@ -33,12 +33,13 @@ def plan(
     cpu_aware: bool = False,
     extra: tuple[str, ...] = (),
 ) -> FlavorPlan:
-    found = [Contributor(each, labels_of(each)) for each in nodes]
+    found = [Contributor(each) for each in nodes]
     speaker = speaker_of(found, flavor_named(nodes[0], name, cpu_aware=cpu_aware))
     return plan_flavor(
         name,
         flavor_named(speaker.node, name, cpu_aware=cpu_aware),
         found,
+        speaker=speaker,
         stored=stored,
         manufacturers=manufacturers(),
         mixed=mixed,
