@@ -6,6 +6,7 @@ Promises: a recorded machine or fleet and the host's own hardware run through th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +23,10 @@ from devicemanager.publisher.devices import canonical_groups
 from devicemanager.publisher.publish import Publisher
 from kube.client import Client
 from kube.clock import Clock
+from kube.tasks import Health
 from nodefeature.manufacturers import Manufacturers
+
+log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -41,23 +45,59 @@ async def open_detector(
 
 
 async def serve_node(
-    client: Client, clock: Clock, node_name: str, detector: Detector, options: AgentOptions, *, namespace: str
+    client: Client,
+    clock: Clock,
+    node_name: str,
+    detector: Detector,
+    options: AgentOptions,
+    *,
+    namespace: str,
+    health: Health | None = None,
 ) -> None:
-    """Run one node's agent until cancelled; NodeNameMissing when it has no name."""
-    await Agent(node_name, detector, Publisher(client, clock, namespace=namespace), clock, options).run()
+    """Run one node's agent until cancelled; NodeNameMissing when it has no name. `health` shows what it waits for."""
+    agent = Agent(node_name, detector, Publisher(client, clock, namespace=namespace), clock, options)
+    if health is not None:
+        health.add_check("cards", lambda: agent.unready)
+    await agent.run()
 
 
-async def serve_fleet(client: Client, clock: Clock, fleet: Path, options: AgentOptions, *, namespace: str) -> None:
+async def serve_fleet(
+    client: Client,
+    clock: Clock,
+    fleet: Path,
+    options: AgentOptions,
+    *,
+    namespace: str,
+    health: Health | None = None,
+) -> None:
     """Run the agents of every node of a fleet file until cancelled."""
-    await FleetAgent(client, clock, load_fleet(fleet), options, namespace=namespace).run()
+    agents = FleetAgent(client, clock, load_fleet(fleet), options, namespace=namespace)
+    if health is not None:
+        health.add_check("cards", lambda: f"{left} nodes left" if (left := len(agents.waiting)) else "")
+    await agents.run()
 
 
 async def detect_once(detector: Detector, options: DetectionOptions) -> Detection:
-    """Return one pass's result."""
-    return next_detection(NOTHING_YET, await look(detector, options.manufacturers), options)
+    """Return one pass's result; a manufacturer that could not be measured is logged and left out."""
+    detection = next_detection(NOTHING_YET, await look(detector, options.manufacturers), options)
+    for manufacturer, reason in sorted(detection.troubles.items()):
+        log.warning("cards not measured", extra={"manufacturer": manufacturer, "reason": reason})
+    return detection
 
 
 def groups_as_yaml(detection: Detection) -> str:
     """Return the groups in the shape of `Devices.spec.groups`, indented by four (spec 06 §1)."""
-    groups = [dict(group) for group in canonical_groups(detection.all_groups())]
-    return yaml.safe_dump(groups, indent=4, sort_keys=False, allow_unicode=True)
+    return yaml.dump(
+        [dict(group) for group in canonical_groups(detection.all_groups())],
+        Dumper=_PlainDumper,
+        indent=4,
+        sort_keys=False,
+        allow_unicode=True,
+    )
+
+
+class _PlainDumper(yaml.SafeDumper):
+    """Writes every value out; people do not read anchors."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        return True

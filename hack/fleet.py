@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,8 @@ PROFILE_TABLES = "mig-profiles.yaml"
 FLEET_100 = RECORDED / "fleet-100.yaml"
 _NO_IDENTITIES = frozenset({"GPU-XX", "0x747e", "0x0000000000000000"})
 _REPLACED_DIGITS = 12
+_PARTS_WITH_IDS = ("accelerators", "fabric")
+_HEX = frozenset("0123456789abcdefABCDEF")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +86,15 @@ class Machines:
         return self.recorded(PROFILE_TABLES.removesuffix(".yaml"))
 
     def of(self, node: FleetNode) -> dict[str, Any]:
-        """Return the node's own copy of its machine."""
-        own = copy.deepcopy(dict(self.recorded(node.machine)))
+        """Return the node's own copy of its machine; parts without ids are shared between copies, reading only."""
+        own = dict(self.recorded(node.machine))
         own.pop("accelerator_types", None)  # anchors only; their content stands in every card already
         if node.clear_faults:
             own["accelerators"] = cleared(as_list(own.get("accelerators")))
-        return {
-            key: value if key in node.shared else with_own_ids(value, node.name, path=key) for key, value in own.items()
-        }
+        for key in _PARTS_WITH_IDS:
+            if key in own and key not in node.shared:
+                own[key] = with_own_ids(own[key], node.name, path=key)
+        return own
 
 
 def write_fleet(path: Path, nodes: Iterable[FleetNode], machines: Machines) -> None:
@@ -141,7 +143,7 @@ def own_id(uuid: str, place: str) -> str:
     for position in range(len(uuid) - 1, -1, -1):
         if used == _REPLACED_DIGITS:
             break
-        if re.match(r"[0-9A-Fa-f]", uuid[position]):
+        if uuid[position] in _HEX:
             out[position] = digits[used].upper() if upper else digits[used]
             used += 1
     return "".join(out)
