@@ -6,7 +6,7 @@ Out: the ClusterQueue's existence, labels and Hold/None; the type's finalizer, `
 Promises: no difference, no write; a ledger change recomputes one node's contribution, the views are folded once a
 refresh; a namesake queue of somebody else is never touched; the type outlives its queue, never the other way round.
 Trusts: Devices and their labels (written by agents and node_devices), notes of flavors that carry our type label.
-State: what nodes contributed when last read (`PoolMembers`).
+State: what nodes contributed (`PoolMembers`) and which were unusable (`UnusableNodes`) when last read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from controllers.instance_type_queue import (
 from controllers.instance_type_status import PoolFacts, build_status, foreign_queue_status, terminating_status
 from controllers.instance_type_watches import (
     DEVICES_BY_POOL,
-    UNSETTLED_NODES,
     all_types,
     device_place,
-    platform_place,
     type_of_queue,
     types_changed,
     types_of_devices,
@@ -38,11 +36,12 @@ from controllers.instance_type_watches import (
     types_of_node,
 )
 from controllers.instance_type_watches import INDEXES as WATCHED_INDEXES
-from controllers.node_view import FEATURES_BY_NODE, cached_labels, is_usable
+from controllers.node_view import FEATURES_BY_NODE
 from controllers.pool_members import PoolMembers, PoolViews
 from controllers.queue_plan import pool_flavors
 from controllers.queue_state import is_ours, read_queue, reserved_nano
 from controllers.settings import LiveSettings, wakes
+from controllers.unusable_nodes import UnusableNodes
 from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
@@ -50,12 +49,10 @@ from nodefeature.fields import (
     as_bool,
     as_list,
     as_map,
-    as_maps,
     at,
     is_deleting,
     labels_of,
     name_of,
-    str_map,
     uid_of,
 )
 from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, NODE, NODE_FEATURE, RESOURCE_FLAVOR, SECRET, Kind
@@ -65,7 +62,6 @@ from nodefeature.labels import (
     SYSTEM_NAMESPACE,
     TRUE,
 )
-from nodefeature.pool import matches
 
 log = logging.getLogger(__name__)
 
@@ -109,12 +105,14 @@ class InstanceType:
         self.caches = caches
         self.settings = settings
         self._members = PoolMembers()
+        self._unusable = UnusableNodes(caches)
 
     async def reconcile(self, key: Key) -> Outcome:
         """Bring one type's queue, hold and status to where they should be."""
         instance_type = self.caches[INSTANCE_TYPE].get(key)
         if instance_type is None:
             self._members.forget(key.name)
+            self._unusable.forget(key.name)
             return DONE
         if is_deleting(instance_type):
             return await self._tear_down(instance_type)
@@ -214,13 +212,14 @@ class InstanceType:
         pool = identity_of(instance_type)
         selector = schedule_labels(pool, aware=aware)
         flavors = sorted(pool_flavors(self.caches[RESOURCE_FLAVOR].list(), selector), key=name_of)
+        unusable = await self._unusable.of(name_of(instance_type), pool, flavors)
         views = PoolViews()
         if pool.acceleratable:
             views = await self._members.views(
                 name_of(instance_type),
                 self._devices(pool, selector),
                 accelerator_group=pool.accelerator_group,
-                unusable=self._unusable_names(pool, flavors),
+                unusable=frozenset().union(*unusable.values()),
             )
         return PoolFacts(
             instance_type=instance_type,
@@ -230,7 +229,7 @@ class InstanceType:
             capability=views.all_nodes,
             compute_capability=views.compute_capability,
             cpu_reserved_nano=reserved_nano(queue, "cpu"),
-            unusable={} if pool.acceleratable else self._unusable_per_flavor(pool, flavors),
+            unusable={flavor: len(nodes) for flavor, nodes in unusable.items()},
             aware=aware,
             overcommit=self.settings.now().instance_general_resources_overcommit,
         )
@@ -241,19 +240,3 @@ class InstanceType:
         if not cpu_keys:
             return found
         return [one for one in found if all(labels_of(one).get(key) == TRUE for key in cpu_keys)]
-
-    def _unusable_names(self, pool: PoolIdentity, flavors: list[Mapping[str, Any]]) -> frozenset[str]:
-        tolerations = as_maps(at(flavors[0], "spec", "tolerations")) if flavors else []
-        nodes = self.caches[NODE].by(UNSETTLED_NODES, platform_place(pool))
-        return frozenset(name_of(node) for node in nodes if not is_usable(node, tolerations))
-
-    def _unusable_per_flavor(self, pool: PoolIdentity, flavors: list[Mapping[str, Any]]) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for node in self.caches[NODE].by(UNSETTLED_NODES, platform_place(pool)):
-            labels = cached_labels(node, self.caches)
-            for flavor in flavors:
-                wanted = str_map(at(flavor, "spec", "nodeLabels"))
-                tolerations = as_maps(at(flavor, "spec", "tolerations"))
-                if wanted and matches(wanted, labels) and not is_usable(node, tolerations):
-                    counts[name_of(flavor)] = counts.get(name_of(flavor), 0) + 1
-        return counts

@@ -325,6 +325,26 @@ def test_b024_pool_promises_only_usable_nodes(how: str) -> None:
     assert world.summary() == "2/4 2/40 100/400 0/0"
 
 
+def test_b024_a_tolerated_taint_takes_nothing_out_a_foreign_one_does() -> None:
+    flavor = device_flavor(count=2, nodes=2)
+    flavor["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    nodes = flavor_nodes(flavor, 2)
+    for node, key in zip(nodes, ("nvidia.com/gpu", "team-a/only"), strict=True):
+        node["spec"] = {"taints": [{"key": key, "effect": "NoSchedule"}]}
+    world = World(instance_type())
+    world.api.add(CLUSTER_QUEUE, open_queue())
+    world.api.add(RESOURCE_FLAVOR, flavor)
+    world.api.add(NODE, *nodes)
+    world.api.add(DEVICES, *(devices(name_of(node), [FREE] * 2) for node in nodes))
+    world.run()
+    assert world.summary() == "2/2 2/20 100/200 0/0"
+    world.api.edit(
+        RESOURCE_FLAVOR, name_of(flavor), {"spec": {"topologyName": None, "tolerations": [{"operator": "Exists"}]}}
+    )
+    world.run()
+    assert world.summary() == "2/4 2/40 100/400 0/0", "judged again under other tolerations"
+
+
 def test_b003_cordoned_node_without_merged_labels_is_still_taken_out() -> None:
     cpu = cpu_flavor(count=16, nodes=2)
     node = _gone_down(flavor_nodes(cpu, 1)[0], "cordoned")
