@@ -85,18 +85,20 @@ def flavors_of(labels: Mapping[str, str], annotations: Mapping[str, str], *, cpu
     return {flavor_object_name(flavor.name, profile): flavor for flavor in found.flavors}
 
 
-def flavor_names(labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[str, ...]:
+def flavor_names(
+    labels: Mapping[str, str], annotations: Mapping[str, str], *, groupings: tuple[bool, ...] = (False, True)
+) -> tuple[str, ...]:
     """Return the names of all flavors a node has, whether CPUs are told apart or not."""
     told = tuple((key, value) for key, value in labels.items() if key.startswith(_TELLING))
-    return _flavor_names(told, annotations.get(_CPU_NAME, ""))
+    return _flavor_names(told, annotations.get(_CPU_NAME, ""), groupings)
 
 
 @lru_cache(maxsize=4096)
-def _flavor_names(told: tuple[tuple[str, str], ...], cpu_name: str) -> tuple[str, ...]:
+def _flavor_names(told: tuple[tuple[str, str], ...], cpu_name: str, groupings: tuple[bool, ...]) -> tuple[str, ...]:
     """Nodes of one shape share their names, and a fleet has few shapes."""
     labels, annotations = dict(told), {_CPU_NAME: cpu_name}
     names: dict[str, None] = {}
-    for cpu_aware in (False, True):
+    for cpu_aware in groupings:
         names |= dict.fromkeys(flavors_of(labels, annotations, cpu_aware=cpu_aware))
     return tuple(names)
 

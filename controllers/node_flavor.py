@@ -23,7 +23,6 @@ from controllers.contributors import (
     contributors,
     flavor_names,
     flavors_of,
-    names_through_feature,
 )
 from controllers.events import EVENT_RULE, Events
 from controllers.flavor_plan import (
@@ -38,7 +37,15 @@ from controllers.flavor_plan import (
     speaker_of,
     spec_drift,
 )
-from controllers.node_view import cached_labels, node_of_feature
+from controllers.flavor_watches import (
+    all_flavors,
+    flavor_changed,
+    flavors_of_deleted_type,
+    flavors_of_feature,
+    flavors_of_node,
+    flavors_of_topology,
+)
+from controllers.node_view import cached_labels
 from controllers.reports import Reports
 from controllers.settings import LiveSettings, wakes
 from kube.client import Client
@@ -50,7 +57,7 @@ from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_o
 from nodefeature.flavor import NodeFlavor
 from nodefeature.keys import key_collisions
 from nodefeature.kinds import INSTANCE_TYPE, NODE, NODE_FEATURE, RESOURCE_FLAVOR, SECRET, TOPOLOGY, Kind
-from nodefeature.labels import ACCELERATABLE, DERIVED_FROM_NODE, NOTE_PREFIX, SYSTEM_NAMESPACE, TOPOLOGY_PROFILE, TRUE
+from nodefeature.labels import ACCELERATABLE, NOTE_PREFIX, SYSTEM_NAMESPACE, TOPOLOGY_PROFILE, TRUE
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.pool import matches
 from nodefeature.presets import Presets
@@ -64,74 +71,16 @@ EVERYTHING = Key("*")
 """Stands for all nodes and flavors; no object can have this name."""
 
 
-def _flavor_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    if not is_ours(old) and not is_ours(new):
-        return ()
-    if new is not None and (is_deleting(new) or (old is not None and _meaning(old) == _meaning(new))):
-        return ()
-    return (Key(name_of(new if new is not None else old)),)
-
-
-def _meaning(flavor: Object) -> tuple[object, ...]:
-    notes = {key: value for key, value in annotations_of(flavor).items() if key.startswith(NOTE_PREFIX)}
-    return (flavor.get("spec"), labels_of(flavor), notes)
-
-
-def _node_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    if old is not None and new is not None and _inputs(old) == _inputs(new):
-        return ()
-    names: dict[str, None] = {}
-    for node in (old, new):
-        if node is not None:
-            names |= dict.fromkeys(flavor_names(cached_labels(node, caches), annotations_of(node)))
-    return [Key(name) for name in names]
-
-
-def _inputs(node: Object) -> tuple[object, ...]:
-    return (
-        at(node, "metadata", "labels"),
-        at(node, "metadata", "annotations"),
-        at(node, "spec", "taints"),
-    )
-
-
-def _feature_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    if not node_of_feature(new if new is not None else old):
-        return ()
-    if old is not None and new is not None and at(old, "spec", "labels") == at(new, "spec", "labels"):
-        return ()
-    names = (*names_through_feature(old, new, caches), *names_through_feature(new, old, caches))
-    return [Key(name) for name in dict.fromkeys(names)]
-
-
-def _all_flavors(caches: Caches) -> list[Key]:
-    return [Key(name_of(flavor)) for flavor in caches[RESOURCE_FLAVOR].list() if is_ours(flavor)]
-
-
-def _type_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    derived = new is None and labels_of(old).get(DERIVED_FROM_NODE) == TRUE
-    return _all_flavors(caches) if derived else ()
-
-
-def _topology_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    """A Topology that goes, or comes back with other levels, is looked at by every flavor that names it."""
-    if old is None:
-        return ()
-    name = name_of(old)
-    flavors = caches[RESOURCE_FLAVOR].list()
-    return [Key(name_of(f)) for f in flavors if is_ours(f) and at(f, "spec", "topologyName") == name]
-
-
 class NodeFlavorController:
     """Keeps one ResourceFlavor and what belongs to it."""
 
     NAME: ClassVar[str] = "node_flavor"
     WATCHES: ClassVar[tuple[Watch, ...]] = (
-        Watch(RESOURCE_FLAVOR, _flavor_keys),
-        Watch(NODE, _node_keys, WINDOW_S),
-        Watch(NODE_FEATURE, _feature_keys, WINDOW_S),
-        Watch(INSTANCE_TYPE, _type_keys, WINDOW_S),
-        Watch(TOPOLOGY, _topology_keys, WINDOW_S),
+        Watch(RESOURCE_FLAVOR, flavor_changed),
+        Watch(NODE, flavors_of_node, WINDOW_S),
+        Watch(NODE_FEATURE, flavors_of_feature, WINDOW_S),
+        Watch(INSTANCE_TYPE, flavors_of_deleted_type, WINDOW_S),
+        Watch(TOPOLOGY, flavors_of_topology, WINDOW_S),
         wakes("node_flavor", lambda caches: (EVERYTHING,)),
     )
     READS: ClassVar[tuple[Kind, ...]] = (SECRET,)
@@ -199,12 +148,12 @@ class NodeFlavorController:
     async def _reconcile_everything(self) -> Outcome:
         """Run every flavor there is and every flavor the nodes have now; one that fails stops no other."""
         cpu_aware = self.settings.now().instance_type_aware_cpu_manufacturer
-        names = {key.name: None for key in _all_flavors(self.caches)}
+        names = {key.name: None for key in all_flavors(self.caches)}
         for number, node in enumerate(list(self.caches[NODE].list())):
-            if number % (STEP // 5) == 0:
+            if number % STEP == STEP - 1:
                 await asyncio.sleep(0)
             labels = cached_labels(node, self.caches)
-            names |= dict.fromkeys(flavors_of(labels, annotations_of(node), cpu_aware=cpu_aware))
+            names |= dict.fromkeys(flavor_names(labels, annotations_of(node), groupings=(cpu_aware,)))
         failed: list[str] = []
         for name in names:
             try:
