@@ -29,11 +29,14 @@ from typing import Literal, TypeAlias
 from kube.client import Client
 from kube.clock import Clock, micro_time
 from kube.errors import AlreadyExists, Conflict, NotFound, NotLeader, OperatorError
-from kube.reconciler import Object
+from kube.reconciler import Object, Rule
 from nodefeature.fields import as_int, as_map, as_str, at
 from nodefeature.kinds import LEASE
 
 log = logging.getLogger(__name__)
+
+RBAC = (Rule("coordination.k8s.io", "leases", ("get", "create", "update")),)
+"""What an election needs, in the lease's namespace."""
 
 Verdict: TypeAlias = Literal["mine", "free", "held"]
 

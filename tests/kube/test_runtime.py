@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, ClassVar
 
@@ -296,6 +297,20 @@ def test_stop_in_the_middle_of_a_write_lets_it_finish_and_starts_no_run() -> Non
         assert recorder.runs == ["a"]
         assert world.api.objects[f"{NODES}/a"]["metadata"]["labels"] == {"done": "yes"}
         assert world.manager.health.live_faults() == []
+
+    asyncio.run(scenario())
+
+
+def test_sigterm_stops_the_manager() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.manager.add(Recorder())
+        world.manager.stop_on_signals()
+        async with asyncio.timeout(5):
+            task = asyncio.create_task(world.manager.run())
+            await settle()
+            signal.raise_signal(signal.SIGTERM)
+            await task
 
     asyncio.run(scenario())
 
