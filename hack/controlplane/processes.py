@@ -108,7 +108,8 @@ class Supervisor:
             if not self._wait(running, _KILL_S):
                 raise NotReadyError(f"{name}: process {running.pid} survived SIGKILL for {_KILL_S:.0f} s")
         del self._running[name]
-        self._children.pop(name, None)
+        if child := self._children.pop(name, None):
+            child.wait()  # it has ended; an unreaped child would stay a zombie
         self._save()
 
     def stop_all(self, *, last: Sequence[str] = ()) -> None:
