@@ -46,11 +46,11 @@ class EnvironmentVariable(Model):
 
 
 class Resources(Model):
-    """What the Instance asks for."""
+    """What the Instance asks for; 0 leaves the choice to the InstanceType's unit."""
 
-    cpu: Quantity
-    ram: Quantity
-    local_storage: Quantity
+    cpu: Quantity = "0"
+    ram: Quantity = "0"
+    local_storage: Quantity = "0"
     accelerator: Quantity | None = Field(
         default=None, description="Number of accelerators", json_schema_extra={"nullable": True}
     )

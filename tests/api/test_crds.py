@@ -166,4 +166,6 @@ def test_defaults() -> None:
     assert spec["imagePullPolicy"]["default"] == "IfNotPresent"
     assert spec["volumeMount"]["default"] == "/workspace"
     assert spec["privileged"]["default"] is False
+    amounts = ("cpu", "ram", "localStorage")
+    assert [spec["resources"]["properties"][name]["default"] for name in amounts] == ["0", "0", "0"]
     assert spec["ports"]["items"]["properties"]["protocol"]["default"] == "TCP"
