@@ -241,7 +241,7 @@ def _not_conserved(flavors: Sequence[Flavor], nodes: Iterable[NodeFacts]) -> Ref
     orphan = ""
     for node in nodes:
         candidates = (f for key in count_keys for f in by_count.get((key, node.labels.get(key, "")), ()))
-        matching = [flavor.name for flavor in candidates if matches(flavor.node_labels, node.labels)]
+        matching = [f.name for f in candidates if f.node_labels.items() <= node.labels.items()]
         for name in matching:
             selected[name] += 1
         if len(matching) > 1:
