@@ -16,7 +16,8 @@ from nodefeature.fields import name_of, namespace_of, uid_of
 from nodefeature.hashing import fnv64
 from nodefeature.kinds import EVENT, Kind
 
-EVENT_RULE = Rule("", "events", ("get", "create"))
+EVENT_RULE = Rule("", "events", ("get", "create"), "default")
+"""For warnings on cluster-scoped objects, whose Events live in namespace `default`."""
 _COMPONENT = "gpustack-operator"
 
 

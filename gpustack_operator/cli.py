@@ -70,7 +70,7 @@ COMMANDS = (
         ("rbac",),
         "print the ServiceAccounts, roles and bindings the processes need, as YAML",
         "gpustack_operator.commands.rbac",
-        (config.NamespaceOptions,),
+        (config.RbacOptions,),
     ),
     Command(
         ("demo",),

@@ -14,6 +14,8 @@ from gpustack_operator.options import Check, option, parse_bool, parse_duration,
 from nodefeature.manufacturers import MANUFACTURER_NAMES
 
 SYSTEM_NAMESPACE = "gpustack-system"
+PROCESSES = ("controllers", "device-manager")
+"""The processes that have an account of their own in the cluster."""
 
 
 def _port(value: int) -> str:
@@ -42,6 +44,11 @@ def _known_manufacturers(value: tuple[str, ...]) -> str:
             sorted(MANUFACTURER_NAMES)
         )
     return ""
+
+
+def _known_processes(value: tuple[str, ...]) -> str:
+    known = bool(value) and set(value) <= set(PROCESSES)
+    return "" if known else "should be a comma separated list of: " + ", ".join(PROCESSES)
 
 
 def _over_a_second(value: float) -> str:
@@ -156,10 +163,13 @@ class AgentOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NamespaceOptions:
-    """Namespace."""
+class RbacOptions:
+    """Permissions."""
 
     namespace: str = option(SYSTEM_NAMESPACE, "namespace of the operator's own objects", env="KUBERNETES_POD_NAMESPACE")
+    process: tuple[str, ...] = option(
+        PROCESSES, "comma-separated processes to print", parse=parse_list, check=_known_processes, shown="all"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -100,6 +100,11 @@ def variable_of(name: str, meta: Option) -> str:
     return meta.env or ENV_PREFIX + name.upper()
 
 
+def title_of(group: type[Any]) -> str:
+    """Return what the options of a dataclass are about: its docstring's first line."""
+    return (group.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+
+
 def declared(group: type[Any]) -> list[tuple[str, Option]]:
     """Return the options of a dataclass, in order of declaration."""
     return [(f.name, f.metadata[_META]) for f in dataclasses.fields(group) if _META in f.metadata]
@@ -108,7 +113,7 @@ def declared(group: type[Any]) -> list[tuple[str, Option]]:
 def add_flags(parser: argparse.ArgumentParser, groups: Sequence[type[Any]]) -> None:
     """Give `parser` a flag for every option of `groups`; values stay text until `load`."""
     for group in groups:
-        section = parser.add_argument_group((group.__doc__ or "").strip().rstrip("."))
+        section = parser.add_argument_group(title_of(group))
         for name, meta in declared(group):
             section.add_argument(
                 flag_of(name),
