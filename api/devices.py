@@ -124,9 +124,10 @@ class DevicesSpec(TypedDict, total=False):
 
 
 class DevicesStatus(TypedDict, total=False):
-    """Ledger."""
+    """Ledger, and how complete the inventory is."""
 
     groups: list[LedgerGroup]
+    conditions: list[dict[str, Any]]
 
 
 class Devices(TypedDict, total=False):

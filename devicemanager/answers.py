@@ -131,5 +131,5 @@ class Detector(Protocol):
     async def bus(self) -> Bus:
         """Return the host's buses; an unreadable host is an empty Bus."""
 
-    async def detect(self, manufacturer: str) -> Answer:
-        """Ask one manufacturer's library once. Never raises for what the library does."""
+    async def detect(self, manufacturer: str, bus: Bus) -> Answer:
+        """Ask one manufacturer's library once; `bus` is this pass's. Never raises for what the library does."""

@@ -66,10 +66,9 @@ class Look:
 
 
 async def look(detector: Detector, manufacturers: Sequence[str]) -> Look:
-    """Ask every manufacturer at once."""
-    bus, answers = await asyncio.gather(
-        detector.bus(), asyncio.gather(*(detector.detect(manufacturer) for manufacturer in manufacturers))
-    )
+    """Read the bus once and ask every manufacturer at the same time."""
+    bus = await detector.bus()
+    answers = await asyncio.gather(*(detector.detect(manufacturer, bus) for manufacturer in manufacturers))
     return Look(dict(zip(manufacturers, answers, strict=True)), bus)
 
 

@@ -36,12 +36,14 @@ def clean_product(reported: str | None) -> Product:
 
 def clean_text(reported: str | None) -> str:
     """Return a library's text fit to publish: no blanks around it, nothing unreadable, at most 253 characters."""
-    text = "".join("\ufffd" if _is_odd(char) else char for char in reported or "")
+    text = reported or ""
+    if not text.isprintable():
+        text = "".join("\ufffd" if _is_odd(char) else char for char in text)
     return text.strip(_TRIMMED)[:_MAX].strip(_TRIMMED)
 
 
 def _unreadable(text: str) -> bool:
-    return any(_is_odd(char) for char in text)
+    return not text.isprintable() and any(_is_odd(char) for char in text)
 
 
 def _is_odd(char: str) -> bool:

@@ -10,6 +10,7 @@ Promises (spec 06 §2.4, design §7):
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Protocol
 
@@ -52,12 +53,11 @@ class HostDetector:
         self._no_pci_check = no_pci_check or is_wsl(root)
 
     async def bus(self) -> Bus:
-        """Return the host's PCI functions and NUMA nodes."""
-        return read_bus(self._root)
+        """Return the host's PCI functions and NUMA nodes; thousands of small files, hence in a thread."""
+        return await asyncio.to_thread(read_bus, self._root)
 
-    async def detect(self, manufacturer: str) -> Answer:
+    async def detect(self, manufacturer: str, bus: Bus) -> Answer:
         """Ask the manufacturer's library, when there is something to ask about."""
-        bus = read_bus(self._root)
         vendor = self._vendor(manufacturer)
         seen = [d for d in bus.devices.values() if d.vendor == vendor and d.pci_class.startswith(PCI_CLASS_PREFIXES)]
         if not seen and not self._no_pci_check:

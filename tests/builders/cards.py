@@ -56,7 +56,7 @@ class ScriptedDetector:
     async def bus(self) -> Bus:
         return Bus()
 
-    async def detect(self, manufacturer: str) -> Answer:
+    async def detect(self, manufacturer: str, bus: Bus) -> Answer:
         at = min(self._asked[manufacturer], len(self._passes) - 1)
         self._asked[manufacturer] += 1
         return self._passes[at].get(manufacturer, Empty("not in the script"))

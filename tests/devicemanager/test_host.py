@@ -36,6 +36,13 @@ class Told:
         return
 
 
+def ask(detector: HostDetector, manufacturer: str) -> Answer:
+    async def once() -> Answer:
+        return await detector.detect(manufacturer, await detector.bus())
+
+    return asyncio.run(once())
+
+
 @pytest.mark.parametrize("name", machine_names())
 def test_the_bus_of_every_recorded_machine(name: str, tmp_path: Path) -> None:
     machine = MACHINES.recorded(name)
@@ -96,20 +103,20 @@ def test_who_is_asked_and_what_silence_means(
 ) -> None:
     probes = Told(told)
     detector = HostDetector(probes, root=host_tree(tmp_path, MACHINES.recorded(machine)))
-    assert isinstance(asyncio.run(detector.detect(manufacturer)), want)
+    assert isinstance(ask(detector, manufacturer), want)
     assert bool(probes.asked) is asked
 
 
 def test_unknown_names_the_cards_nobody_speaks_for(tmp_path: Path) -> None:
     detector = HostDetector(Told(ABSENT), root=host_tree(tmp_path, MACHINES.recorded("nvidia-t4-cloud-vm")))
-    answer = asyncio.run(detector.detect("nvidia"))
+    answer = ask(detector, "nvidia")
     assert answer == Unknown("0000:00:1e.0 on the bus, but the driver is not installed")
 
 
 def test_no_pci_check_asks_all_the_same(tmp_path: Path) -> None:
     probes = Told(ABSENT)
     detector = HostDetector(probes, root=tmp_path, no_pci_check=True)
-    assert asyncio.run(detector.detect("nvidia")) == ABSENT
+    assert ask(detector, "nvidia") == ABSENT
     assert probes.asked == ["nvidia"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from devicemanager.detection import Detection
-from devicemanager.publisher.publish import FIELD_MANAGER, Known, Published, Publisher, PublishRefused
+from devicemanager.publisher.publish import FIELD_MANAGER, RBAC, Known, Published, Publisher, PublishRefused
 from kube.errors import Unreachable
 from kube.requests import Request
 from nodefeature.fields import at, labels_of
@@ -191,3 +191,18 @@ def once(
         return error
 
     return strike
+
+
+def test_rbac_is_exactly_what_publishing_asks_for() -> None:
+    asked: set[tuple[str, str]] = set()
+    verbs = {"GET": "get", "POST": "create", "PATCH": "patch"}
+
+    def note(request: Request) -> None:
+        resource = next(plural for plural in ("nodefeatures", "devices", "nodes") if f"/{plural}" in request.path)
+        asked.add((resource + ("/status" if request.path.endswith("/status") else ""), verbs[request.method]))
+
+    api = cluster()
+    api.faults.append(note)
+    publish(api)
+    publish(api, detected(nvidia=cards(3)))
+    assert asked == {(rule.resource, verb) for rule in RBAC for verb in rule.verbs}
