@@ -64,7 +64,7 @@ class NodeFlavor:
     def queue_name(self, *, cpu_aware: bool) -> str:
         """Return the name of the pool's ClusterQueue and InstanceType."""
         return queue_name(
-            general_group=self.general_group(cpu_aware=cpu_aware),
+            general_group=self.general_key if cpu_aware else "",
             accelerator_group=self.accelerator_key,
             os=self.os,
             arch=self.arch,
@@ -73,7 +73,7 @@ class NodeFlavor:
     def catalogue_name(self, *, cpu_aware: bool) -> str:
         """Return the name of the pool in the catalogue, without os and arch."""
         return catalogue_flavor_name(
-            general_group=self.general_group(cpu_aware=cpu_aware), accelerator_group=self.accelerator_key
+            general_group=self.general_key if cpu_aware else "", accelerator_group=self.accelerator_key
         )
 
 
@@ -103,7 +103,7 @@ def extract_node_flavors(
     if cores > 0:
         candidates.append(_cpu_flavor(labels, annotations, key, cores))
     candidates += [
-        _device_flavor(labels, model, key if cpu_aware else GENERIC) for model in devices.models if model.count
+        _device_flavor(labels, model, key if cpu_aware else "") for model in devices.models if model.count
     ]
     flavors: list[NodeFlavor] = []
     for flavor in candidates:
@@ -149,10 +149,10 @@ def _device_flavor(labels: Mapping[str, str], model: DeviceModel, general: str) 
     os, arch = _platform(labels)
     # The node is found by the labels it really has, which an older agent may have spelled with other characters.
     found = keys.DEVICE_PREFIX + model.label
-    aware = {} if general == GENERIC else {keys.GENERAL_PREFIX + general: keys.TRUE}
+    aware = {keys.GENERAL_PREFIX + general: keys.TRUE} if general else {}
     return NodeFlavor(
         name=f"{PREFIX}{pool_key(general, model.key)}-{os}-{arch}-{model.count}d",
-        general_key=general,
+        general_key=general or GENERIC,
         accelerator_key=model.key,
         count=model.count,
         os=os,

@@ -14,12 +14,13 @@ PREFIX = "gpustack-"
 
 
 def pool_key(general_group: str, accelerator_group: str) -> str:
-    """Return the part of a name that tells pools apart: `<gKey>--<aKey>` only when both say something."""
+    """Return the part of a name that tells pools apart.
+
+    `general_group` is empty where CPUs are not told apart; a pool of cards then has one key, a pool of CPUs is `generic`.
+    """
     if not accelerator_group:
         return general_group or GENERIC
-    if not general_group or general_group == GENERIC:
-        return accelerator_group
-    return f"{general_group}--{accelerator_group}"
+    return f"{general_group}--{accelerator_group}" if general_group else accelerator_group
 
 
 def queue_name(*, general_group: str, accelerator_group: str, os: str, arch: str) -> str:

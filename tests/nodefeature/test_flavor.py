@@ -154,7 +154,7 @@ def test_whatever_the_hardware_is_called_it_has_legal_flavors(
     for flavor in found.flavors:
         assert is_object_name(flavor.name)
         assert not re.search(r"-\.|\.-|\.\.|---", flavor.name)
-        assert ("--" in flavor.name) == (aware and flavor.acceleratable and flavor.general_key != "generic")
+        assert ("--" in flavor.name) == (aware and flavor.acceleratable)
         assert all(is_qualified_name(k) and is_label_value(v) for k, v in flavor.node_labels.items())
         assert all(labels.get(k) == v for k, v in flavor.node_labels.items())
 

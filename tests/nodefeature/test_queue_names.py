@@ -14,7 +14,7 @@ from nodefeature.queue_names import catalogue_flavor_name, local_queue_name, que
 
 NAMES = [
     ("generic", "", "gpustack-generic"),
-    ("generic", "nvidia-tesla-t4", "gpustack-nvidia-tesla-t4"),
+    ("generic", "nvidia-tesla-t4", "gpustack-generic--nvidia-tesla-t4"),
     ("amd-epyc-7763", "", "gpustack-amd-epyc-7763"),
     ("amd-epyc-7763", "nvidia-tesla-t4", "gpustack-amd-epyc-7763--nvidia-tesla-t4"),
     ("", "nvidia-a10g", "gpustack-nvidia-a10g"),
