@@ -16,7 +16,7 @@ PREFIX = "gpustack-"
 def pool_key(general_group: str, accelerator_group: str) -> str:
     """Return the part of a name that tells pools apart.
 
-    `general_group` is empty where CPUs are not told apart; a pool of cards then has one key, a pool of CPUs is `generic`.
+    `general_group` is empty where CPUs are not told apart; a pool of cards then has one key, one of CPUs `generic`.
     """
     if not accelerator_group:
         return general_group or GENERIC
