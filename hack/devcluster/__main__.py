@@ -13,10 +13,12 @@ import gc
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import uvicorn
 
@@ -30,17 +32,12 @@ log = logging.getLogger("devcluster")
 
 
 class Server(uvicorn.Server):
-    """uvicorn that ends watches before it waits for connections."""
+    """uvicorn that leaves signals to us: its own handling raises them again and so ends the process too early."""
 
-    def __init__(self, config: uvicorn.Config, cluster: DevCluster) -> None:
-        super().__init__(config)
-        self._cluster = cluster
-        self._loop = asyncio.get_running_loop()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop on a signal."""
-        self._loop.call_soon_threadsafe(self._cluster.app.drain)
-        super().handle_exit(sig, frame)
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture nothing."""
+        yield
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
@@ -85,6 +82,7 @@ async def serve(folder: Path, listener: socket.socket, kubeconfig: Path) -> None
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,
         date_header=False,
         timeout_keep_alive=120,
         timeout_graceful_shutdown=3,
@@ -96,7 +94,14 @@ async def serve(folder: Path, listener: socket.socket, kubeconfig: Path) -> None
     certificates.write_kubeconfig(kubeconfig, server=url, ca=ca, token=token, user=ADMIN.name)
     gc.freeze()
     async with cluster.running():
-        server = Server(config, cluster)
+        server = Server(config)
+
+        def stop() -> None:
+            cluster.app.drain()
+            server.should_exit = True
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
         print(f"devcluster {VERSION} ready on {url}, kubeconfig {kubeconfig}", flush=True)
         await server.serve(sockets=[listener])
     store.close()
