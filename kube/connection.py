@@ -209,13 +209,15 @@ class Connection:
         return built
 
     async def _current_pair(self) -> Pair:
-        credentials = await self._source.current()
-        if self._pair is not None and self._pair.credentials.same_transport(credentials):
-            return self._pair
-        old, self._pair = self._pair, Pair(credentials, self._open_transport)
-        if old is not None:
+        while True:
+            credentials = await self._source.current()
+            # Nothing may wait between this look and the caller's `used`: another change could close the pair.
+            if self._pair is not None and self._pair.credentials.same_transport(credentials):
+                return self._pair
+            old, self._pair = self._pair, Pair(credentials, self._open_transport)
+            if old is None:
+                return self._pair
             await old.retire()
-        return self._pair
 
     def _pause(self, error: OperatorError, attempt: int) -> float:
         pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (attempt - 1)) * self._rng.uniform(0.5, 1.0)

@@ -117,6 +117,8 @@ class RereadCredentials:
         self._clock = clock or SystemClock()
         self._last: Credentials | None = None
         self._read_at = 0.0
+        self._reads = 0
+        self._one_reader = asyncio.Lock()
 
     async def current(self) -> Credentials:
         """Return the last credentials, read again when they are too old."""
@@ -125,15 +127,20 @@ class RereadCredentials:
         return await self.renewed()
 
     async def renewed(self) -> Credentials:
-        """Read now; a failure keeps what was good before."""
-        try:
-            last = await asyncio.to_thread(self._read)
-        except CredentialsError:
-            if self._last is None:
-                raise
-            last = self._last
-        self._last, self._read_at = last, self._clock.now()
-        return last
+        """Read now; a failure keeps what was good before. Those who ask at the same time share one reading."""
+        reads = self._reads
+        async with self._one_reader:
+            if self._last is not None and self._reads != reads:
+                return self._last
+            try:
+                last = await asyncio.to_thread(self._read)
+            except CredentialsError:
+                if self._last is None:
+                    raise
+                last = self._last
+            self._last, self._read_at = last, self._clock.now()
+            self._reads += 1
+            return last
 
 
 def from_files(files: CredentialFiles, *, clock: Clock | None = None) -> RereadCredentials:

@@ -234,6 +234,7 @@ class LeaderThread:
         self._election = open_election()
         self._on_lost = on_lost
         self._led: Future[None] = Future()
+        self._led.set_running_or_notify_cancel()  # whoever stops waiting must not break the thread's answer
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leave: asyncio.Event | None = None
         self._begun = threading.Event()

@@ -68,6 +68,23 @@ def test_a_file_that_is_gone_for_a_moment_keeps_the_last_good_ones(tmp_path: Pat
     asyncio.run(scenario())
 
 
+def test_those_who_ask_at_the_same_time_share_one_reading() -> None:
+    async def scenario() -> None:
+        reads: list[int] = []
+
+        def read() -> Credentials:
+            reads.append(1)
+            return Credentials(server="https://x", token=f"t{len(reads)}")
+
+        source = RereadCredentials(read, clock=VirtualClock())
+        found = await asyncio.gather(*(source.current() for _ in range(20)))
+        assert {each.token for each in found} == {"t1"}
+        found = await asyncio.gather(*(source.renewed() for _ in range(20)))
+        assert {each.token for each in found} == {"t2"}
+
+    asyncio.run(scenario())
+
+
 def test_no_secret_is_shown() -> None:
     shown = repr(Credentials(server="https://x", token="secret-1", certificate_pem="secret-2", key_pem="secret-3"))
     assert "secret" not in shown
@@ -110,6 +127,7 @@ def test_a_kubeconfig_is_read_with_the_package(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.component
 def test_the_kubernetes_package_is_not_imported_for_a_pod() -> None:
     program = "import kube.runtime, kube.leader, kube.credentials, sys; print('kubernetes' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,0 +1,1 @@
+"""Our certificates: `authority` issues, `rotation` decides, `keeper` shares them by a Secret, `live` serves them."""
