@@ -42,9 +42,9 @@ def test_virtual_time_wakes_in_order_and_moves_both_clocks() -> None:
 
         tasks = {asyncio.create_task(sleeper(seconds)) for seconds in (3, 1, 2)}
         await clock.advance(2.5)
-        assert woken == [(1, 1), (2, 2)]
+        assert len(woken) == 2
         await clock.advance(0.5)
-        assert woken[-1] == (3, 3)
+        assert woken == [(1, 1), (2, 2), (3, 3)]
         assert clock.time() - wall == timedelta(seconds=3)
         await asyncio.wait(tasks)
 

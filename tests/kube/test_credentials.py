@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,13 @@ def test_tls_contexts() -> None:
         api_server_context(certificate_pem=chain, key_pem=ca.issue_cert("x").private_key_pem.bytes().decode())
     with pytest.raises(CredentialsError, match="not readable PEM"):
         api_server_context(ca_pem="nonsense")
+
+
+def test_key_material_is_not_left_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pair = trustme.CA().issue_cert("localhost")
+    chain, key = pair.cert_chain_pems[0].bytes().decode(), pair.private_key_pem.bytes().decode()
+    api_server_context(certificate_pem=chain, key_pem=key)
+    with pytest.raises(CredentialsError):
+        api_server_context(certificate_pem=chain, key_pem="nonsense")
+    assert list(tmp_path.iterdir()) == []
