@@ -41,7 +41,14 @@ INDEX: dict[str, tuple[Object, set[str]]] = {
         {f"gpustack-generic-linux-amd64-4c-{OTHER}"},
     ),
     "no os label": (cpu_node("n", labels={"kubernetes.io/os": None}), set()),
-    "cards": (gpu_node("n"), {"gpustack-generic-linux-amd64-4c", "gpustack-nvidia-a10g-linux-amd64-2d"}),
+    "cards": (
+        gpu_node("n"),
+        {
+            "gpustack-generic-linux-amd64-4c",
+            "gpustack-nvidia-a10g-linux-amd64-2d",
+            "gpustack-generic--nvidia-a10g-linux-amd64-2d",
+        },
+    ),
     "cards, both ways of grouping": (
         gpu_node("n", labels={**amd_labels(), **cpu_pool_labels("amd-23-1", "4")}),
         {

@@ -454,6 +454,18 @@ class TestWholeFront:
 
         asyncio.run(scenario())
 
+    def test_13_3_aware(self) -> None:
+        async def scenario() -> None:
+            api = FakeApi()
+            set_settings(api, instance_type_aware_cpu_manufacturer="true")
+            api.add(NODE, node("npu", arch="arm64", cpu="192"))
+            api.add(NODE_FEATURE, card_feature("npu", "ascend-910b", 8, product="910B", memory="64Gi"))
+            await self.settled(api)
+            assert "gpustack-generic--ascend-910b-linux-arm64-8d" in api.names(RESOURCE_FLAVOR)
+            assert "gpustack-generic--ascend-910b-linux-arm64" in api.names(INSTANCE_TYPE)
+
+        asyncio.run(scenario())
+
     def test_13_4(self) -> None:
         async def scenario() -> None:
             api = FakeApi()
