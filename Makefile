@@ -21,6 +21,10 @@ $(VENV)/installed: requirements/dev.txt pyproject.toml
 .PHONY: setup
 setup: $(VENV)/installed ## Install the locked dependencies into .venv
 
+.PHONY: setup-vendor
+setup-vendor: setup ## Add the manufacturers' libraries to .venv, for an agent on real hardware
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/vendor.txt
+
 .PHONY: demo
 demo: setup $(VENV)/kubectl ## Run the whole chain on this machine, without a cluster (DEMO_EXIT=1 checks and exits)
 	@PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/gpustack-operator demo
@@ -58,6 +62,7 @@ lock: setup ## Resolve the dependencies anew
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade pyproject.toml -o requirements/run.txt
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade --extra dev pyproject.toml -c requirements/run.txt -o requirements/dev.txt
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade requirements/vendor.in -o requirements/vendor.txt
 
 .PHONY: bench-chain
 bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000")

@@ -141,6 +141,12 @@ class DetectorOptions:
     node_name: str = option("", "name of the Node this agent reports for", env="KUBERNETES_NODE_NAME")
     # Replays a machine file instead of reading hardware: demo, tests and support cases.
     recorded: str = option("", "recorded machine to replay instead of this machine's hardware", check=_existing_file)
+    no_pci_check: bool = option(
+        False,
+        "ask every library, also when the PCI bus shows no card of its manufacturer (always so under WSL)",
+        parse=parse_bool,
+        shown="false",
+    )
     no_fast_failed: bool = option(
         False,
         "with exactly one manufacturer: publish an empty result instead of waiting for its first card",

@@ -26,7 +26,9 @@ def run(
     )
 
     async def once() -> Detection:
-        async with open_detector(SystemClock(), registry, recorded=detector.recorded) as opened:
+        async with open_detector(
+            SystemClock(), registry, recorded=detector.recorded, no_pci_check=detector.no_pci_check
+        ) as opened:
             return await detect_once(opened, options)
 
     detection = uvloop.run(once())

@@ -51,13 +51,14 @@ def run(
 
     async def serve() -> None:
         client = connect(kube, environ).as_manager("gpustack-device-manager")
+        told = Health()
         work = (
-            serve_fleet(client, SystemClock(), Path(agent.fleet), options, namespace=kube.namespace)
+            serve_fleet(client, SystemClock(), Path(agent.fleet), options, namespace=kube.namespace, health=told)
             if agent.fleet
-            else _serve_node(client, kube, detector, options, registry)
+            else _serve_node(client, kube, detector, options, registry, told)
         )
         try:
-            async with HealthServer(Health(), CollectorRegistry(), host=health.health_address, port=health.health_port):
+            async with HealthServer(told, CollectorRegistry(), host=health.health_address, port=health.health_port):
                 await _until_told(work)
         finally:
             await client.connection.close()
@@ -66,11 +67,16 @@ def run(
 
 
 async def _serve_node(
-    client: Client, kube: KubeOptions, detector: DetectorOptions, options: Agent, registry: Manufacturers
+    client: Client,
+    kube: KubeOptions,
+    detector: DetectorOptions,
+    options: Agent,
+    registry: Manufacturers,
+    health: Health,
 ) -> None:
     clock = SystemClock()
-    async with open_detector(clock, registry, recorded=detector.recorded) as opened:
-        await serve_node(client, clock, detector.node_name, opened, options, namespace=kube.namespace)
+    async with open_detector(clock, registry, recorded=detector.recorded, no_pci_check=detector.no_pci_check) as opened:
+        await serve_node(client, clock, detector.node_name, opened, options, namespace=kube.namespace, health=health)
 
 
 async def _until_told(work: Coroutine[Any, Any, None]) -> None:
