@@ -73,11 +73,13 @@ class ControlPlane:
         *,
         cache: Path = DEFAULT_CACHE,
         manufacturers: Manufacturers | None = None,
+        engines: tuple[str, ...] = ENGINES,
         chain: tuple[str, ...] = CHAIN,
     ) -> None:
         self.layout = Layout(state.resolve())
         self.tools = Toolbox(cache.resolve())
         self._manufacturers = manufacturers or build_manufacturers({})
+        self._engines = engines
         self._chain = chain
         self._supervisor = Supervisor(self.layout)
         self._admin: Admin | None = None
@@ -146,7 +148,7 @@ class ControlPlane:
         self._write_credentials()
         for name in ("etcd", "kube-apiserver"):
             self.start_process(name)
-        together = [name for name in ENGINES if name not in self.running]
+        together = [name for name in self._engines if name not in self.running]
         for name in together:
             self._launch(name)
         self.admin.apply(namespace_manifest(SYSTEM_NAMESPACE))

@@ -383,6 +383,12 @@ class Store:
         if done is not None and not done.done():
             done.set_result(None)
 
+    def forget(self) -> None:
+        """Drop history and snapshots up to now, as a compaction of etcd does: older versions and tokens are 410."""
+        self._snapshots.clear()
+        for shelf in self._shelves.values():
+            shelf.compact(shelf.visible - shelf.first)
+
     def page(self, shelf: Shelf, namespace: str, options: ListOptions) -> Page:
         """Return a list or one page of it; raises Refusal 400, 410 or 504."""
         if options.continue_token:
