@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from apiserver.rest import status
 from apiserver.rest.options import DeleteOptions, ListOptions, WatchOptions, WriteOptions
 from apiserver.rest.patch import Patch, PatchType
 from apiserver.rest.request_info import RequestInfo
@@ -239,3 +240,42 @@ class Catalog:
     def all(self) -> Iterable[Resource]:
         """Return every resource in the order of registration."""
         return self._resources.values()
+
+
+class Unserved:
+    """Answers 405 to every verb: the base of storages that serve a few of them."""
+
+    def _refuse(self, call: Call) -> status.Refusal:
+        return status.method_not_allowed(call.info.resource, call.info.group, call.info.verb)
+
+    async def get(self, call: Call) -> Document:
+        """Refuse."""
+        raise self._refuse(call)
+
+    async def list(self, call: Call, options: ListOptions) -> Page:
+        """Refuse."""
+        raise self._refuse(call)
+
+    async def watch(self, call: Call, options: WatchOptions) -> EventStream:
+        """Refuse."""
+        raise self._refuse(call)
+
+    async def create(self, call: Call, obj: Object, options: WriteOptions) -> Written:
+        """Refuse."""
+        raise self._refuse(call)
+
+    async def update(self, call: Call, obj: Object, options: WriteOptions) -> Written:
+        """Refuse."""
+        raise self._refuse(call)
+
+    async def patch(self, call: Call, patch: Patch, options: WriteOptions) -> Written:
+        """Refuse."""
+        raise self._refuse(call)
+
+    async def delete(self, call: Call, options: DeleteOptions) -> Deleted:
+        """Refuse."""
+        raise self._refuse(call)
+
+    async def deletecollection(self, call: Call, options: ListOptions, delete: DeleteOptions) -> Page:
+        """Refuse."""
+        raise self._refuse(call)

@@ -16,14 +16,16 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
+import yaml
 
 from api.crds import crd_manifests
 from hack.devcluster import certificates
+from hack.devcluster.access import Account, UsersError, load_accounts
 from hack.devcluster.foreign_crds import foreign_manifests
 from hack.devcluster.server import ADMIN, VERSION, DevCluster
 from hack.devcluster.store import Store
@@ -46,6 +48,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--data-dir", type=Path, required=True, help="where objects, certificates and token live")
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 picks a free one")
     parser.add_argument("--kubeconfig", type=Path, help="where to write it (default: <data-dir>/kubeconfig)")
+    parser.add_argument("--users", type=Path, help="YAML file of more users, their tokens and rules")
     return parser.parse_args(argv)
 
 
@@ -67,11 +70,12 @@ def listen(port: int) -> socket.socket:
     return listener
 
 
-async def serve(folder: Path, listener: socket.socket, kubeconfig: Path) -> None:
+async def serve(folder: Path, listener: socket.socket, *, kubeconfig: Path, accounts: Sequence[Account]) -> None:
     """Serve until a signal."""
     store = Store(folder / "devcluster.sqlite")
     token = ensure_token(folder)
-    cluster = DevCluster(store, token=token, crds=(*foreign_manifests(), *crd_manifests()))
+    crds = (*foreign_manifests(), *crd_manifests())
+    cluster = DevCluster(store, token=token, crds=crds, accounts=accounts)
     url = f"https://127.0.0.1:{listener.getsockname()[1]}"
     config = uvicorn.Config(
         cluster.app,
@@ -111,6 +115,11 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    try:
+        accounts = load_accounts(arguments.users) if arguments.users else []
+    except (UsersError, OSError, yaml.YAMLError) as error:
+        print(f"devcluster: {error}", file=sys.stderr)
+        return 2
     folder: Path = arguments.data_dir
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     certificates.ensure_certificates(folder)
@@ -118,7 +127,7 @@ def main(argv: list[str] | None = None) -> int:
     listener.listen(4096)
     kubeconfig = (arguments.kubeconfig or folder / "kubeconfig").absolute()
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(serve(folder, listener, kubeconfig))
+        runner.run(serve(folder, listener, kubeconfig=kubeconfig, accounts=accounts))
     return 0
 
 

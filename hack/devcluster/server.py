@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from apiserver.rest import status
+from apiserver.rest.access import attributes_of, denied
 from apiserver.rest.app import App
 from apiserver.rest.negotiation import encode
 from apiserver.rest.options import WriteOptions
@@ -22,6 +22,7 @@ from apiserver.rest.patch import Patch, PatchType
 from apiserver.rest.request_info import RequestInfo, parse
 from apiserver.rest.responses import Receive, Scope, Send, send_bytes
 from apiserver.rest.storage import Call, Catalog, Resource, Subresource, User
+from hack.devcluster.access import AccessReviews, Account, Accounts, TokenReviews
 from hack.devcluster.collector import Collector
 from hack.devcluster.crds import CrdInstaller, crd_spec
 from hack.devcluster.kinds import BUILT_INS, FIRST_NAMESPACES, KindSpec
@@ -48,17 +49,19 @@ class DevCluster:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         crds: Iterable[Mapping[str, Any]] = (),
+        accounts: Iterable[Account] = (),
     ) -> None:
         self.store = store
         self.catalog = Catalog()
         self.requests: Counter[tuple[str, str, str, int]] = Counter()
         """Finished requests by (verb, resource, client, code): what `/metrics` shows."""
-        self._token = token
+        self._accounts = Accounts([Account(ADMIN, token), *accounts])
         self._crd_manifests = tuple(crds)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         for row in (*BUILT_INS, crd_spec(self._clock)):
             self._serve(row)
+        self._serve_reviews()
         self.crds = CrdInstaller(store, self.catalog, clock=self._clock, rng=self._rng)
         self.collector = Collector(store, self.catalog)
         openapi = OpenApi(self.catalog, VERSION)
@@ -147,13 +150,34 @@ class DevCluster:
         if not given:
             return _ANONYMOUS
         word, _, token = given[0].decode("latin-1").partition(" ")
-        if word.lower() != "bearer" or not secrets.compare_digest(token.strip().encode(), self._token.encode()):
+        user = self._accounts.by_token(token.strip()) if word.lower() == "bearer" else None
+        if user is None:
             raise status.unauthorized()
-        return ADMIN
+        if any(key.startswith(b"impersonate-") for key, _ in scope["headers"]):
+            raise status.not_implemented("the devcluster does not impersonate")
+        return user
 
     async def _authorize(self, user: User, info: RequestInfo) -> None:
-        if user is _ANONYMOUS and info.path not in _OPEN_PATHS:
+        if info.path in _OPEN_PATHS:
+            return
+        if user is _ANONYMOUS:
             raise status.unauthorized()
+        asked = attributes_of(info)
+        if not self._accounts.allows(user.name, user.groups, asked):
+            raise denied(user.name, asked)
+
+    def _serve_reviews(self) -> None:
+        for group, plural, kind, storage in (
+            ("authentication", "tokenreviews", "TokenReview", TokenReviews(self._accounts)),
+            ("authorization", "subjectaccessreviews", "SubjectAccessReview", self._reviews(of_caller=False)),
+            ("authorization", "selfsubjectaccessreviews", "SelfSubjectAccessReview", self._reviews(of_caller=True)),
+        ):
+            name = f"{group}.k8s.io"
+            resource = Resource(name, "v1", plural, kind, namespaced=False, storage=storage, verbs=("create",))
+            self.catalog.add(resource)
+
+    def _reviews(self, *, of_caller: bool) -> AccessReviews:
+        return AccessReviews(self._accounts, of_caller=of_caller)
 
     def _count(self, info: RequestInfo, code: int, agent: str) -> None:
         word = f"{info.resource}.{info.group}".rstrip(".") if info.is_resource else "none"

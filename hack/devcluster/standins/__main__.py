@@ -26,7 +26,7 @@ from hack.devcluster.standins.registrar import RegisteredMachine, register
 from hack.devcluster.standins.scheduler import Scheduler
 from hack.fleet import Machines, load_fleet
 from kube.client import Client
-from kube.clock import SystemClock
+from kube.clock import Clock, SystemClock
 from kube.connection import Connection
 from kube.credentials import find_credentials
 from kube.logs import set_up
@@ -60,9 +60,9 @@ def machines_of(fleets: Iterable[Path], singles: Iterable[str]) -> Iterable[Regi
             yield RegisteredMachine(name, {}, yaml.load(stream, Loader=yaml.CSafeLoader))
 
 
-def build(manager: Manager, client: Client, *, nfd_delay_s: float) -> None:
+def build(manager: Manager, client: Client, clock: Clock, *, nfd_delay_s: float) -> None:
     """Give the manager every stand-in."""
-    clock, registry = SystemClock(), build_manufacturers(os.environ)
+    registry = build_manufacturers(os.environ)
     caches = manager.caches
     manager.add(NFDMaster(client.as_manager("nfd-master"), caches, clock, delay_s=nfd_delay_s), workers=8)
     kueue = client.as_manager("kueue-admission")
@@ -82,7 +82,7 @@ async def run(arguments: argparse.Namespace) -> None:
     connection = Connection(find_credentials(kubeconfig=arguments.kubeconfig))
     client = Client(connection)
     manager = Manager(client, selections=SELECTIONS)
-    build(manager, client, nfd_delay_s=arguments.nfd_delay)
+    build(manager, client, SystemClock(), nfd_delay_s=arguments.nfd_delay)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, manager.stop)

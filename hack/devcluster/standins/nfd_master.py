@@ -1,15 +1,19 @@
 """Stand-in for NFD master: merges NodeFeature objects and NodeFeatureRules into Node labels and annotations.
 
 For: the devcluster. In: NodeFeature objects labelled with their node's name, NodeFeatureRules. Out: patched Nodes.
-Kept from the real one: the union of all of a node's objects in name order, removal of what it once wrote and no object
-says any more (remembered in annotations of the Node), rules after features, no write when nothing differs.
-Left out: topology updater, garbage collection, taints, extended resources, the label white list.
-Delay modes, for the tests of vanished labels: `hold(seconds)` behaves like a master that restarted: it removes every
-label it wrote and merges again when the time is over.
+Kept from the real one: the union of all of a node's objects in name order; what a rule says beats them; removal of what
+it once wrote and nobody says any more (remembered in annotations of the Node); no write when nothing differs.
+Left out: topology updater, garbage collection, taints, extended resources, the label white list, name spaces of labels.
+
+Vanishing labels, for tests of what a restarted master does: annotate a Node, some or all of them, from anywhere:
+`kubectl annotate node --all standins.devcluster/nfd-hold=45s`. The node loses every label NFD wrote, and gets them
+back when the time is over; then the annotation goes too. `delay_s` holds up each merge.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,9 +26,13 @@ from nodefeature.fields import annotations_of, as_maps, at, is_deleting, labels_
 from nodefeature.kinds import NODE, NODE_FEATURE, NODE_FEATURE_RULE, Kind
 from nodefeature.labels import NFD_NODE_NAME
 
+log = logging.getLogger(__name__)
+
+HOLD = "standins.devcluster/nfd-hold"
 OWNED_LABELS = "nfd.node.kubernetes.io/feature-labels"
 OWNED_ANNOTATIONS = "nfd.node.kubernetes.io/feature-annotations"
 BY_NODE = "node"
+_DEFAULT_PREFIX = "feature.node.kubernetes.io/"
 
 
 def _node_of(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
@@ -35,16 +43,20 @@ def _all_nodes(_: Object | None, __: Object | None, caches: Caches) -> Iterable[
     return [Key(name_of(node)) for node in caches[NODE].list()]
 
 
-def _new_node(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
-    return [Key(name_of(new))] if new is not None and old is None else []
+def _node(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
+    """A new Node, and one whose hold was set, changed or taken away."""
+    if new is None or (old is not None and annotations_of(old).get(HOLD) == annotations_of(new).get(HOLD)):
+        return []
+    return [Key(name_of(new))]
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a node should carry by NFD's word."""
+    """What a node should carry by NFD's word, and why some rules said nothing."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    problems: tuple[str, ...] = ()
 
 
 class NFDMaster:
@@ -54,7 +66,7 @@ class NFDMaster:
     WATCHES: ClassVar[tuple[Watch, ...]] = (
         Watch(NODE_FEATURE, _node_of),
         Watch(NODE_FEATURE_RULE, _all_nodes, window_s=0.5),
-        Watch(NODE, _new_node),
+        Watch(NODE, _node),
     )
     READS: ClassVar[tuple[Kind, ...]] = ()
     INDEXES: ClassVar[tuple[Index, ...]] = (
@@ -67,40 +79,62 @@ class NFDMaster:
         self._caches = caches
         self._clock = clock
         self._delay_s = delay_s
-        self._held_until = 0.0
-
-    def hold(self, seconds: float) -> None:
-        """Act like a master that has lost its memory: labels go now, and come back after `seconds`."""
-        self._held_until = self._clock.now() + seconds
+        self._held: dict[str, tuple[str, float]] = {}
+        self._reported: set[str] = set()
 
     async def reconcile(self, key: Key) -> Outcome:
         """Write what the node's objects say, when it differs."""
         node = self._caches[NODE].get(key)
         if node is None or is_deleting(node):
+            self._held.pop(key.name, None)
             return DONE
-        left = self._held_until - self._clock.now()
-        objects = sorted(self._caches[NODE_FEATURE].by(BY_NODE, key.name), key=name_of) if left <= 0 else []
-        rules = sorted(self._caches[NODE_FEATURE_RULE].list(), key=name_of) if left <= 0 else []
-        patch = node_patch(node, merge(objects, rules))
+        left = self._seconds_held(node)
+        wanted = Merged({}, {}) if left > 0 else self._wanted(key.name)
+        patch = node_patch(node, wanted)
+        if left <= 0 and HOLD in annotations_of(node):
+            patch.setdefault("metadata", {}).setdefault("annotations", {})[HOLD] = None
         if patch:
             if self._delay_s and left <= 0:
                 await self._clock.sleep(self._delay_s)
             await self._client.patch(NODE, key.name, patch)
         return After(left) if left > 0 else DONE
 
+    def _wanted(self, node: str) -> Merged:
+        objects = sorted(self._caches[NODE_FEATURE].by(BY_NODE, node), key=name_of)
+        merged = merge(objects, sorted(self._caches[NODE_FEATURE_RULE].list(), key=name_of))
+        for problem in merged.problems:
+            if problem not in self._reported:
+                self._reported.add(problem)
+                log.error("rule left out", extra={"kind": NODE_FEATURE_RULE.kind, "reason": problem})
+        return merged
+
+    def _seconds_held(self, node: Object) -> float:
+        """Return how long a node still has to go without labels; the time runs from when its annotation was seen."""
+        name, text = name_of(node), annotations_of(node).get(HOLD, "")
+        if not text:
+            self._held.pop(name, None)
+            return 0.0
+        if name not in self._held or self._held[name][0] != text:
+            self._held[name] = (text, self._clock.now() + hold_seconds(text))
+        return self._held[name][1] - self._clock.now()
+
+
+def hold_seconds(text: str) -> float:
+    """Read `45s` or `45`; what is no time holds nothing."""
+    match = re.fullmatch(r"(\d{1,6})s?", text)
+    return float(match[1]) if match else 0.0
+
 
 def merge(objects: Iterable[Mapping[str, Any]], rules: Iterable[Mapping[str, Any]]) -> Merged:
-    """Union the objects' labels, then let the rules speak; an object's label beats a rule's."""
+    """Union the objects' labels, then let the rules speak: a rule's label beats an object's."""
     objects = list(objects)
     labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
     for obj in objects:
         labels.update(str_map(at(obj, "spec", "labels")))
-        annotations.update(str_map(at(obj, "spec", "annotations")))
     said: RuleOutput = evaluate(
         (rule for obj in rules for rule in as_maps(at(obj, "spec", "rules"))), read_features(objects)
     )
-    return Merged(labels={**said.labels, **labels}, annotations={**annotations, **said.annotations})
+    return Merged({**labels, **said.labels}, said.annotations, tuple(said.problems))
 
 
 def node_patch(node: Mapping[str, Any], wanted: Merged) -> Object:
@@ -109,7 +143,7 @@ def node_patch(node: Mapping[str, Any], wanted: Merged) -> Object:
     labels = _difference(have, wanted.labels, notes.get(OWNED_LABELS, ""))
     annotations = _difference(notes, wanted.annotations, notes.get(OWNED_ANNOTATIONS, ""))
     for owned, keys in ((OWNED_LABELS, wanted.labels), (OWNED_ANNOTATIONS, wanted.annotations)):
-        listed = ",".join(sorted(keys))
+        listed = ",".join(sorted(key.removeprefix(_DEFAULT_PREFIX) for key in keys))
         if listed != notes.get(owned, ""):
             annotations[owned] = listed or None
     metadata: Object = {}
@@ -122,6 +156,6 @@ def node_patch(node: Mapping[str, Any], wanted: Merged) -> Object:
 
 def _difference(have: Mapping[str, str], want: Mapping[str, str], owned: str) -> dict[str, str | None]:
     changed: dict[str, str | None] = {k: v for k, v in want.items() if have.get(k) != v}
-    gone = (k for k in owned.split(",") if k and k in have and k not in want)
-    changed.update(dict.fromkeys(gone))
+    once = (key if "/" in key else _DEFAULT_PREFIX + key for key in owned.split(",") if key)
+    changed.update(dict.fromkeys(key for key in once if key in have and key not in want))
     return changed

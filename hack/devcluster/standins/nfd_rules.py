@@ -1,8 +1,12 @@
 """Evaluation of NodeFeatureRules, as far as the product's own rule needs it.
 
-For: `nfd_master`. In: the merged features of one node and the rules. Out: labels and annotations.
-Left out: taints, extended resources, `matchAny`, `matchName`, label templates (`labelsTemplate`), and every operator
-beyond Exists, DoesNotExist, In, NotIn, InRegexp; a rule that uses one of them is refused by name, never guessed.
+For: `nfd_master`. In: the merged features of one node and the rules. Out: labels, annotations, and why rules were left.
+Kept from NFD 0.19: a term on a feature the node does not report matches nothing, whatever its operator; outputs of a
+rule are seen by later ones as feature `rule.matched`; a label whose `@` value cannot be resolved is left out, an
+annotation keeps it as it is; a rule that cannot be evaluated is left out, the others go on.
+Resolving `@` in annotations is what the chart's mirrored NFD does; 0.19 as published does it for labels alone.
+Left out: taints, extended resources, `matchAny`, `matchName`, templates, and every operator beyond Exists,
+DoesNotExist, In, NotIn, InRegexp; a rule that uses one of them is refused by name, never guessed.
 """
 
 from __future__ import annotations
@@ -12,9 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodefeature.fields import as_list, as_map, as_maps, as_str, at
+from nodefeature.fields import as_list, as_map, as_maps, as_str, at, str_map
 
 Attributes = Mapping[str, str]
+_MATCHED = "rule.matched"
 
 
 class UnsupportedRule(ValueError):
@@ -31,10 +36,11 @@ class Features:
 
 @dataclass(slots=True)
 class RuleOutput:
-    """What the rules of all objects say about one node."""
+    """What the rules of all objects say about one node, and why some of them say nothing."""
 
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
 
 def read_features(node_features: Iterable[Mapping[str, Any]]) -> Features:
@@ -56,37 +62,49 @@ def read_features(node_features: Iterable[Mapping[str, Any]]) -> Features:
 def evaluate(rules: Iterable[Mapping[str, Any]], features: Features) -> RuleOutput:
     """Run all rules in order; a rule's labels and vars are visible to later ones as feature `rule.matched`."""
     output = RuleOutput()
+    known: dict[str, Mapping[str, str]] = dict(features.attributes)
     matched: dict[str, str] = {}
     for rule in rules:
-        _refuse_unsupported(rule)
-        known = {**features.attributes, "rule.matched": matched}
-        if not all(_term_matches(term, known, features.instances) for term in as_maps(rule.get("matchFeatures"))):
+        try:
+            holds = _rule_holds(rule, known, features.instances)
+        except UnsupportedRule as refused:
+            output.problems.append(f"rule {rule.get('name')!r}: {refused}")
             continue
-        labels = {k: _expand(as_str(v), known) for k, v in as_map(rule.get("labels")).items()}
-        output.labels.update(labels)
-        output.annotations.update({k: _expand(as_str(v), known) for k, v in as_map(rule.get("annotations")).items()})
-        matched.update(labels)
-        matched.update({k: as_str(v) for k, v in as_map(rule.get("vars")).items()})
+        known[_MATCHED] = matched
+        if not holds:
+            continue
+        labels = str_map(rule.get("labels"))
+        resolved = {key: _expanded(value, known) for key, value in labels.items()}
+        output.labels.update({key: value for key, value in resolved.items() if value is not None})
+        for key, value in str_map(rule.get("annotations")).items():
+            output.annotations[key] = _expanded(value, known) or value
+        matched |= {**labels, **str_map(rule.get("vars"))}
     return output
 
 
 _KNOWN_FIELDS = frozenset({"name", "matchFeatures", "labels", "annotations", "vars"})
 
 
-def _refuse_unsupported(rule: Mapping[str, Any]) -> None:
+def _rule_holds(
+    rule: Mapping[str, Any], attributes: Mapping[str, Attributes], instances: Mapping[str, list[dict[str, str]]]
+) -> bool:
     beyond = sorted(set(rule) - _KNOWN_FIELDS)
     if beyond:
-        raise UnsupportedRule(f"rule {rule.get('name')!r}: field {beyond[0]!r} is left out of this stand-in")
+        raise UnsupportedRule(f"field {beyond[0]!r} is left out of this stand-in")
+    return all(_term_matches(term, attributes, instances) for term in as_maps(rule.get("matchFeatures")))
 
 
 def _term_matches(
     term: Mapping[str, Any], attributes: Mapping[str, Attributes], instances: Mapping[str, list[dict[str, str]]]
 ) -> bool:
-    name = as_str(term.get("feature"))
+    beyond = sorted(set(term) - {"feature", "matchExpressions"})
+    if beyond:
+        raise UnsupportedRule(f"field {beyond[0]!r} of a term is left out of this stand-in")
+    name = as_str(term.get("feature")).lower()
     expressions = as_map(term.get("matchExpressions"))
     if name in instances:
         return any(_all_hold(expressions, instance) for instance in instances[name])
-    return _all_hold(expressions, attributes.get(name, {}))
+    return name in attributes and _all_hold(expressions, attributes[name])
 
 
 def _all_hold(expressions: Mapping[str, Any], attributes: Attributes) -> bool:
@@ -101,18 +119,28 @@ def _holds(key: str, expression: Mapping[str, Any], attributes: Attributes) -> b
         return present
     if op == "DoesNotExist":
         return not present
-    if op == "In":
-        return present and attributes[key] in values
-    if op == "NotIn":
-        return present and attributes[key] not in values
+    if op not in ("In", "NotIn", "InRegexp"):
+        raise UnsupportedRule(f"operator {op!r} of {key!r} is left out of this stand-in")
+    if not values:
+        raise UnsupportedRule(f"operator {op} of {key!r} needs a value")
+    if not present:
+        return False
     if op == "InRegexp":
-        return present and any(re.search(pattern, attributes[key]) for pattern in values)
-    raise UnsupportedRule(f"operator {op!r} of {key!r} is left out of this stand-in")
+        return any(_compiled(pattern).search(attributes[key]) for pattern in values)
+    return (attributes[key] in values) is (op == "In")
 
 
-def _expand(value: str, attributes: Mapping[str, Attributes]) -> str:
-    """Expand `@<feature>.<attribute>`; NFD leaves the literal when it cannot resolve it."""
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise UnsupportedRule(f"{pattern!r} is no regular expression: {error}") from error
+
+
+def _expanded(value: str, attributes: Mapping[str, Attributes]) -> str | None:
+    """Resolve `@<domain>.<feature>.<attribute>`; None when nothing is known of it."""
     if not value.startswith("@"):
         return value
-    feature, _, attribute = value[1:].rpartition(".")
-    return attributes.get(feature, {}).get(attribute, value)
+    domain, _, rest = value[1:].partition(".")
+    feature, _, attribute = rest.partition(".")
+    return attributes.get(f"{domain}.{feature}", {}).get(attribute)

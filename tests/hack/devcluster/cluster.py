@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from hack.devcluster.access import Account
 from hack.devcluster.server import DevCluster
 from hack.devcluster.store import Store
 from tests.apiserver.rest.asgi import Answer, Browser
@@ -54,12 +55,20 @@ class Cluster:
 Test = Callable[[Cluster], Awaitable[None]]
 
 
-def run(test: Test, *, store: Store | None = None, crds: Iterable[Mapping[str, Any]] = ()) -> None:
+def run(
+    test: Test,
+    *,
+    store: Store | None = None,
+    crds: Iterable[Mapping[str, Any]] = (),
+    accounts: Iterable[Account] = (),
+) -> None:
     """Run a test against a fresh devcluster (or one over an existing store)."""
 
     async def body() -> None:
         clock = VirtualClock()
-        server = DevCluster(store or Store(), token=TOKEN, clock=clock, rng=random.Random(1), crds=crds)
+        server = DevCluster(
+            store or Store(), token=TOKEN, clock=clock, rng=random.Random(1), crds=crds, accounts=accounts
+        )
         async with server.running():
             await test(Cluster(server, clock))
 

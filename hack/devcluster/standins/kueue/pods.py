@@ -74,7 +74,11 @@ class PodIntegration:
                     await self._client.create(WORKLOAD, workload_for(pod))
             elif as_str(at(pod, "status", "phase")) in ("Succeeded", "Failed"):
                 await self._finish(workload)
-            elif gated(pod) and condition_is(workload, "Admitted", "True"):
+            elif (
+                gated(pod)
+                and condition_is(workload, "Admitted", "True")
+                and not condition_is(workload, "Evicted", "True")
+            ):
                 await self._client.patch(POD, key.name, opening_patch(pod, workload, self._caches), key.namespace)
             elif not gated(pod) and condition_is(workload, "Evicted", "True"):
                 await self._client.delete(POD, key.name, key.namespace, uid=uid_of(pod))

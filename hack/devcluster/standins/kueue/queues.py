@@ -25,6 +25,7 @@ from nodefeature.kinds import ADMISSION_CHECK, CLUSTER_QUEUE, LOCAL_QUEUE, RESOU
 
 BY_FLAVOR = "kueue-flavor"
 BY_QUEUE = "kueue-queue"
+BY_HOLDER = "kueue-holder"
 
 
 def flavor_names(queue: Mapping[str, Any]) -> list[str]:
@@ -71,6 +72,7 @@ class ClusterQueueStatus:
     INDEXES: ClassVar[tuple[Index, ...]] = (
         Index(CLUSTER_QUEUE, BY_FLAVOR, flavor_names),
         Index(WORKLOAD, BY_QUEUE, lambda obj: [f"{at(obj, 'metadata', 'namespace')}/{at(obj, 'spec', 'queueName')}"]),
+        Index(WORKLOAD, BY_HOLDER, lambda obj: [name] if (name := holder_of(obj)) else []),
         Index(LOCAL_QUEUE, BY_QUEUE, lambda obj: [as_str(at(obj, "spec", "clusterQueue"))]),
     )
     RBAC: ClassVar[tuple[Rule, ...]] = ()
@@ -139,11 +141,17 @@ class ResourceFlavorFinalizer:
 
 
 def workloads_of(queue: str, caches: Caches) -> list[Object]:
-    """Return the Workloads of all LocalQueues that point to `queue`."""
-    found: list[Object] = []
+    """Return the Workloads that hold quota of `queue`, and those that wait for it through a LocalQueue."""
+    found = list(caches[WORKLOAD].by(BY_HOLDER, queue))
     for local in caches[LOCAL_QUEUE].by(BY_QUEUE, queue):
-        found.extend(caches[WORKLOAD].by(BY_QUEUE, f"{at(local, 'metadata', 'namespace')}/{name_of(local)}"))
+        through = caches[WORKLOAD].by(BY_QUEUE, f"{at(local, 'metadata', 'namespace')}/{name_of(local)}")
+        found.extend(w for w in through if not holder_of(w))
     return found
+
+
+def holder_of(workload: Mapping[str, Any]) -> str:
+    """Return the ClusterQueue whose quota a Workload holds; empty when it holds none."""
+    return as_str(at(workload, "status", "admission", "clusterQueue"))
 
 
 async def set_finalizers(client: Client, kind: Kind, obj: Object, *, drop: bool) -> Object:
@@ -158,34 +166,38 @@ async def set_finalizers(client: Client, kind: Kind, obj: Object, *, drop: bool)
 
 
 def active_condition(queue: Mapping[str, Any], caches: Caches) -> tuple[str, str, str]:
-    """Return status, reason and message of condition Active, in Kueue's order of reasons."""
+    """Return status, reason and message of condition Active: the first reason in Kueue's order, every message."""
     if is_deleting(queue):
-        return "False", "Terminating", "Can't admit new workloads: is terminating."
+        return "False", "Terminating", "Can't admit new workloads; the queue is terminating"
+    wrong = _what_is_wrong(queue, caches)
+    if wrong:
+        said = ", ".join(message for _, message in wrong)
+        return "False", wrong[0][0], f"Can't admit new workloads: {said}."
+    return "True", "Ready", "Can admit new workloads"
+
+
+def _what_is_wrong(queue: Mapping[str, Any], caches: Caches) -> list[tuple[str, str]]:
+    flavors = {name: caches[RESOURCE_FLAVOR].get(Key(name)) for name in flavor_names(queue)}
+    checks = {name: caches[ADMISSION_CHECK].get(Key(name)) for name in sorted(check_names(queue))}
+    missing = [name for name, flavor in flavors.items() if flavor is None]
+    absent = [name for name, check in checks.items() if check is None]
+    inactive = [
+        name for name, check in checks.items() if check is not None and not condition_is(check, "Active", "True")
+    ]
+    wrong = []
     if as_str(at(queue, "spec", "stopPolicy")) in ("Hold", "HoldAndDrain"):
-        return "False", "Stopped", "Can't admit new workloads: is stopped."
-    flavors = [(name, caches[RESOURCE_FLAVOR].get(Key(name))) for name in flavor_names(queue)]
-    missing = [name for name, flavor in flavors if flavor is None]
+        wrong.append(("Stopped", "is stopped"))
     if missing:
-        return "False", "FlavorNotFound", f"Can't admit new workloads: references missing ResourceFlavor(s): {missing}."
-    for _, flavor in flavors:
+        wrong.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
+    if absent:
+        wrong.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(absent)}"))
+    if inactive:
+        wrong.append(("AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(inactive)}"))
+    for name, flavor in flavors.items():
         topology = as_str(at(flavor, "spec", "topologyName"))
         if topology and caches[TOPOLOGY].get(Key(topology)) is None:
-            return "False", "TopologyNotFound", f"Can't admit new workloads: there is no Topology {topology!r}."
-    for name in check_names(queue):
-        check = caches[ADMISSION_CHECK].get(Key(name))
-        if check is None:
-            return (
-                "False",
-                "AdmissionCheckNotFound",
-                f"Can't admit new workloads: references missing AdmissionCheck(s): {name}.",
-            )
-        if not condition_is(check, "Active", "True"):
-            return (
-                "False",
-                "AdmissionCheckInactive",
-                f"Can't admit new workloads: references inactive AdmissionCheck(s): {name}.",
-            )
-    return "True", "Ready", "Can admit new workloads"
+            wrong.append(("TopologyNotFound", f"there is no Topology {topology!r} for flavor {name!r}"))
+    return wrong
 
 
 def queue_status(queue: Mapping[str, Any], workloads: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

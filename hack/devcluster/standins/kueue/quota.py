@@ -2,8 +2,10 @@
 
 For: `workloads`. In: pod templates, transformations, a ClusterQueue's spec and what is reserved in it. Out: integers in
 thousandths, assignments.
-Kept from Kueue: transformations with `multiplyBy`, fractions of non-CPU resources rounded up, `IgnoreUndeclared`
-(resources no group covers cost nothing), flavors tried in the queue's order, one flavor a pod set and resource group.
+Kept from Kueue: transformations with `multiplyBy`, fractions of non-CPU resources rounded up for each Pod,
+`IgnoreUndeclared` (resources no group covers cost nothing), flavors tried in the queue's order, one flavor a pod set and
+resource group.
+Left out: sidecar containers, Pod overhead, Pod-level resources, taints of flavors, required node affinity.
 """
 
 from __future__ import annotations
@@ -65,17 +67,19 @@ def _container_requests(container: Mapping[str, Any]) -> dict[str, Milli]:
 
 
 def transform(requests: Mapping[str, Milli], transformations: Mapping[str, Transformation]) -> dict[str, Milli]:
-    """Replace inputs by outputs. Non-CPU quantities are whole numbers after rounding up, before the factor."""
+    """Replace inputs by outputs, exactly; then all but CPU is rounded up to whole units.
+
+    A request that lacks the resource its rule multiplies by is not multiplied.
+    """
     out: dict[str, Milli] = {}
     for name, value in requests.items():
         rule = transformations.get(name)
         if rule is None:
             out[name] = out.get(name, 0) + value
             continue
-        whole = -(-value // 1000)
-        times = -(-requests.get(rule.multiply_by, 0) // 1000) if rule.multiply_by else 1
-        out[rule.output] = out.get(rule.output, 0) + whole * times * rule.factor * 1000
-    return out
+        times = requests.get(rule.multiply_by, 1000)
+        out[rule.output] = out.get(rule.output, 0) - (-value * times * rule.factor // 1000)
+    return {name: value if name == "cpu" else -(-value // 1000) * 1000 for name, value in out.items()}
 
 
 def assign(
