@@ -102,8 +102,7 @@ def parse(method: str, raw_path: bytes, raw_query: bytes) -> RequestInfo:
     namespace, resource, name, subresource = _target(rest, core=not group)
     query = _parameters(raw_query)
     verb = _collection_verb(verb, name, query, resource=resource, group=group)
-    known = QUERY_OF_VERB[verb]
-    query = {key: value for key, value in query.items() if key in known} if query else query
+    query = _known_parameters(verb, raw_query) if query else query
     return RequestInfo(
         verb=verb,
         path=path,
@@ -192,6 +191,12 @@ def _parameters(raw_query: bytes) -> Mapping[str, str]:
             raise status.bad_request("dryRun is given with different values")
         out.setdefault(key, value)
     return MappingProxyType(out)
+
+
+@lru_cache(maxsize=1024)
+def _known_parameters(verb: str, raw_query: bytes) -> Mapping[str, str]:
+    known = QUERY_OF_VERB[verb]
+    return MappingProxyType({key: value for key, value in _parameters(raw_query).items() if key in known})
 
 
 def boolean(query: Mapping[str, str], key: str) -> bool:

@@ -287,7 +287,6 @@ class Store:
         self.committed_version = self.version
         self._pending: list[tuple[str, tuple[Any, ...]]] = []
         self._touched: dict[Shelf, None] = {}
-        self._committing: asyncio.Future[None] | None = None
         self._broken: sqlite3.Error | None = None
         self._shelves: dict[str, Shelf] = {}
         self._listeners: list[Listener] = []
@@ -352,13 +351,12 @@ class Store:
         except RuntimeError:
             self.commit()
             return
-        self._committing = loop.create_future()
         loop.call_soon(self.commit)
 
     async def committed(self) -> None:
         """Return once every write so far is in the file; raises Refusal 500 when the file cannot take them."""
-        if self._committing is not None:
-            await asyncio.shield(self._committing)
+        if self._pending:
+            await asyncio.sleep(0)  # the commit stands in the loop's queue already, before us
         if self._broken is not None:
             raise status.internal_error(f"the devcluster's file cannot be written: {self._broken}")
 
@@ -366,28 +364,21 @@ class Store:
         """Write what is pending in one transaction, then show it to watches."""
         pending, self._pending = self._pending, []
         touched, self._touched = self._touched, {}
-        done, self._committing = self._committing, None
         try:
             self._db.execute("BEGIN")
             for statement, values in pending:
                 self._db.execute(statement, values)
-            self._db.execute("UPDATE counter SET version = ?", (self.version,))
+            if any(statement is _REMOVE for statement, _ in pending):
+                # A stored object carries its version itself; what is gone does not.
+                self._db.execute("UPDATE counter SET version = ?", (self.version,))
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             # Memory is ahead of the file now. Nobody was told, and nobody will be: only a restart helps.
             self._broken = error
-        else:
-            self.committed_version = self.version
-            for shelf in touched:
-                shelf.reveal()
-        if done is not None and not done.done():
-            done.set_result(None)
-
-    def forget(self) -> None:
-        """Drop history and snapshots up to now, as a compaction of etcd does: older versions and tokens are 410."""
-        self._snapshots.clear()
-        for shelf in self._shelves.values():
-            shelf.compact(shelf.visible - shelf.first)
+            return
+        self.committed_version = self.version
+        for shelf in touched:
+            shelf.reveal()
 
     def page(self, shelf: Shelf, namespace: str, options: ListOptions) -> Page:
         """Return a list or one page of it; raises Refusal 400, 410 or 504."""

@@ -3,7 +3,7 @@
 For: `workloads`. In: pod templates, transformations, a ClusterQueue's spec and what is reserved in it. Out: integers in
 thousandths, assignments.
 Kept from Kueue: transformations with `multiplyBy`, fractions of non-CPU resources rounded up for each Pod,
-`IgnoreUndeclared` (resources no group covers cost nothing), flavors tried in the queue's order, one flavor a pod set and
+`IgnoreUndeclared` (resources no group covers cost nothing), flavors in the queue's order, one a pod set and
 resource group.
 Left out: sidecar containers, Pod overhead, Pod-level resources, taints of flavors, required node affinity.
 """
