@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from hack.devcluster.standins.nfd_rules import RuleOutput, evaluate, read_features
 from kube.client import Client
 from kube.clock import Clock
+from kube.errors import NotFound
 from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
 from nodefeature.fields import annotations_of, as_maps, at, is_deleting, labels_of, name_of, str_map
 from nodefeature.kinds import NODE, NODE_FEATURE, NODE_FEATURE_RULE, Kind
@@ -90,14 +91,23 @@ class NFDMaster:
             return DONE
         left = self._seconds_held(node)
         wanted = Merged({}, {}) if left > 0 else self._wanted(key.name)
-        patch = node_patch(node, wanted)
-        if left <= 0 and HOLD in annotations_of(node):
-            patch.setdefault("metadata", {}).setdefault("annotations", {})[HOLD] = None
-        if patch:
+        if _patch(node, wanted, held=left > 0):
             if self._delay_s and left <= 0:
                 await self._clock.sleep(self._delay_s)
-            await self._client.patch(NODE, key.name, patch)
+            await self._write(key.name, wanted, held=left > 0)
         return After(left) if left > 0 else DONE
+
+    async def _write(self, name: str, wanted: Merged, *, held: bool) -> None:
+        """Patch the live Node, as the real one does: a cached one may not yet name the labels of our last patch, and
+        these would then stay for ever."""
+        try:
+            live = await self._client.get(NODE, name)
+        except NotFound:
+            return
+        patch = _patch(live, wanted, held=held)
+        if patch:
+            patch["metadata"]["resourceVersion"] = at(live, "metadata", "resourceVersion")
+            await self._client.patch(NODE, name, patch)
 
     def _wanted(self, node: str) -> Merged:
         objects = sorted(self._caches[NODE_FEATURE].by(BY_NODE, node), key=name_of)
@@ -117,6 +127,13 @@ class NFDMaster:
         if name not in self._held or self._held[name][0] != text:
             self._held[name] = (text, self._clock.now() + hold_seconds(text))
         return self._held[name][1] - self._clock.now()
+
+
+def _patch(node: Mapping[str, Any], wanted: Merged, *, held: bool) -> Object:
+    patch = node_patch(node, wanted)
+    if not held and HOLD in annotations_of(node):
+        patch.setdefault("metadata", {}).setdefault("annotations", {})[HOLD] = None
+    return patch
 
 
 def hold_seconds(text: str) -> float:
