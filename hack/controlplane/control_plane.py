@@ -214,10 +214,15 @@ class ControlPlane:
         return self._write_account(account.name, account)
 
     def compact(self) -> int:
-        """Compact etcd up to now, which expires old resource versions and page tokens; returns the revision."""
+        """Compact etcd up to now, which expires old resource versions and page tokens; returns the revision.
+
+        kube-apiserver follows within 15 s; until then it may still answer from its snapshots.
+        """
         url = f"http://127.0.0.1:{self.components.ports.etcd_client}/v3"
-        key = base64.b64encode(b"/registry/controlplane-compaction").decode()
-        revision = int(_post(f"{url}/kv/range", {"key": key})["header"]["revision"])
+        revision = int(_post(f"{url}/kv/range", {"key": _base64("/registry/controlplane-compaction")})["header"]["revision"])
+        # kube-apiserver lists from snapshots of its own until it reads here how far etcd was compacted.
+        told = {"key": _base64("compact_rev_key"), "value": _base64(str(revision))}
+        _post(f"{url}/kv/put", told)
         _post(f"{url}/kv/compaction", {"revision": str(revision), "physical": True})
         return revision
 
@@ -293,6 +298,10 @@ class ControlPlane:
             time.sleep(_POLL_S)
         if name == "nfd-master":
             self.admin.delete(NODE, _PASSING_NODE)
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def _post(url: str, body: Object) -> Object:

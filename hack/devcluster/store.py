@@ -113,6 +113,13 @@ class Shelf:
         self.entries[entry.place] = entry
         self._order = None
 
+    def reindex(self, fields: Sequence[str]) -> None:
+        """Let selectors name other fields from now on; watches that knew the old ones have to list again."""
+        self.fields = tuple(fields)
+        for entry in tuple(self.entries.values()):
+            self.entries[entry.place] = Entry(entry.data, entry.load(), entry.version, self.fields)
+        self.compact(self.visible - self.first)
+
     def publish(self, change: Change) -> None:
         """Make a stored change visible."""
         place = change.entry.place
@@ -304,14 +311,19 @@ class Store:
         """Call `listener(resource, change)` synchronously after every change."""
         self._listeners.append(listener)
 
-    def shelf(self, resource: str, fields: Sequence[str] = ()) -> Shelf:
-        """Return the shelf of a resource (`<plural>.<group>`), read from the file at first use."""
+    def shelf(self, resource: str, fields: Sequence[str] | None = None) -> Shelf:
+        """Return the shelf of a resource (`<plural>.<group>`), read from the file at first use.
+
+        `fields` are those that selectors may name; None takes them as they are.
+        """
         shelf = self._shelves.get(resource)
         if shelf is None:
-            shelf = self._shelves[resource] = Shelf(resource, fields, self.version)
+            shelf = self._shelves[resource] = Shelf(resource, fields or (), self.version)
             rows = self._db.execute("SELECT version, data FROM objects WHERE resource = ?", (resource,))
             for version, data in rows:
                 shelf.load(Entry(data, orjson.loads(data), version, shelf.fields))
+        elif fields is not None and tuple(fields) != shelf.fields:
+            shelf.reindex(fields)
         return shelf
 
     def shelves(self) -> Sequence[Shelf]:
@@ -379,6 +391,12 @@ class Store:
         self.committed_version = self.version
         for shelf in touched:
             shelf.reveal()
+
+    def forget(self) -> None:
+        """Drop history and snapshots up to now, as a compaction of etcd does: older versions and tokens are 410."""
+        self._snapshots.clear()
+        for shelf in self._shelves.values():
+            shelf.compact(shelf.visible - shelf.first)
 
     def page(self, shelf: Shelf, namespace: str, options: ListOptions) -> Page:
         """Return a list or one page of it; raises Refusal 400, 410 or 504."""
