@@ -18,7 +18,18 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.errors import Conflict, Invalid, NotFound
 from kube.reconciler import DONE, Caches, Index, Key, Object, Outcome, Rule, Watch
-from nodefeature.fields import as_list, as_map, as_maps, as_str, at, is_deleting, labels_of, name_of, namespace_of
+from nodefeature.fields import (
+    as_list,
+    as_map,
+    as_maps,
+    as_str,
+    at,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from nodefeature.kinds import NODE, POD, Kind
 
 BY_NODE = "scheduler-node"
@@ -26,14 +37,19 @@ UNBOUND = "-"
 
 
 def _waiting(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    """A waiting Pod wakes itself; a Pod that leaves or a changed Node wakes all that wait."""
+    """A waiting Pod wakes itself; a Pod that leaves or ends, and a changed Node, wake all that wait."""
     if new is not None and is_waiting(new):
         return [Key(name_of(new), namespace_of(new))]
-    return _all_waiting(old, new, caches) if new is None else []
+    return _all_waiting(old, new, caches) if new is None or (has_ended(new) and not has_ended(old)) else []
 
 
 def _all_waiting(_: Object | None, __: Object | None, caches: Caches) -> Iterable[Key]:
     return [Key(name_of(p), namespace_of(p)) for p in caches[POD].by(BY_NODE, UNBOUND) if is_waiting(p)]
+
+
+def has_ended(pod: Mapping[str, Any] | None) -> bool:
+    """Say whether a Pod holds nothing any more."""
+    return as_str(at(pod, "status", "phase")) in ("Succeeded", "Failed")
 
 
 def is_waiting(pod: Mapping[str, Any]) -> bool:
@@ -61,6 +77,7 @@ class Scheduler:
         self._client = client
         self._caches = caches
         self._clock = clock
+        # The cache lags behind our own writes: Pods we have bound that it still shows waiting.
         self._bound: dict[Key, tuple[str, Object]] = {}
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -68,6 +85,8 @@ class Scheduler:
         pod = self._caches[POD].get(key)
         if pod is None or not is_waiting(pod):
             self._bound.pop(key, None)
+            return DONE
+        if key in self._bound and uid_of(self._bound[key][1]) == uid_of(pod):
             return DONE
         nodes = sorted(self._caches[NODE].list(), key=name_of)
         fitting = next((n for n in nodes if not refusal(pod, n, held=self._held(name_of(n)))), None)
@@ -85,10 +104,15 @@ class Scheduler:
     def _held(self, node: str) -> dict[str, int]:
         """Sum what the node's Pods ask for: those the cache shows, and those just bound."""
         pods = {Key(name_of(p), namespace_of(p)): p for p in self._caches[POD].by(BY_NODE, node)}
-        pods.update({key: pod for key, (where, pod) in self._bound.items() if where == node})
+        for key, (where, pod) in list(self._bound.items()):
+            shown = self._caches[POD].get(key)
+            if shown is None or at(shown, "spec", "nodeName"):
+                del self._bound[key]
+            elif where == node:
+                pods[key] = pod
         held: dict[str, int] = {}
         for pod in pods.values():
-            if as_str(at(pod, "status", "phase")) not in ("Succeeded", "Failed"):
+            if not has_ended(pod):
                 for name, value in pod_requests(pod).items():
                     held[name] = held.get(name, 0) + value
         return held

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from hack.devcluster.standins.kueue.eviction import is_running
 from hack.devcluster.standins.kueue.state import GATE, QUEUE_LABEL, condition_is
 from kube.client import Client
 from kube.clock import Clock
@@ -67,7 +68,8 @@ class PodIntegration:
         workload = self._caches[WORKLOAD].get(Key(workload_name(key.name), key.namespace))
         try:
             if pod is None or is_deleting(pod):
-                if workload is not None:
+                # A Pod that still runs holds its quota until it is gone.
+                if workload is not None and not is_running(pod):
                     await self._client.delete(WORKLOAD, name_of(workload), key.namespace)
             elif workload is None:
                 if gated(pod):
