@@ -118,7 +118,6 @@ def parse(method: str, raw_path: bytes, raw_query: bytes) -> RequestInfo:
     )
 
 
-@lru_cache(maxsize=4096)
 def _segments(raw_path: bytes) -> tuple[str, ...]:
     trimmed = raw_path.removeprefix(b"/")
     if trimmed.count(b"/") == 1:
@@ -128,6 +127,7 @@ def _segments(raw_path: bytes) -> tuple[str, ...]:
     return tuple(_segment(part) for part in trimmed.split(b"/"))
 
 
+@lru_cache(maxsize=16384)
 def _segment(part: bytes) -> str:
     if _PLAIN_SEGMENT.fullmatch(part):
         return part.decode("ascii")

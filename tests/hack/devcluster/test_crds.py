@@ -118,6 +118,20 @@ def test_an_update_changes_what_is_served() -> None:
     run(test, crds=[thing_crd()])
 
 
+def test_fields_that_become_selectable_select_what_is_there() -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.ok("POST", THINGS, thing("x"))
+        await cluster.ok("POST", THINGS, thing("y", a="y"))
+        target = f"{THINGS}?fieldSelector=spec.a%3Dy"
+        await cluster.refused(400, "GET", target)
+        wider = thing_crd(selectableFields=[{"jsonPath": ".spec.a"}])
+        body = {"spec": {"versions": wider["spec"]["versions"]}}
+        await cluster.ok("PATCH", f"{CRDS}/things.example.com", body, content_type=MERGE)
+        assert [item["metadata"]["name"] for item in (await cluster.ok("GET", target))["items"]] == ["y"]
+
+    run(test, crds=[thing_crd()])
+
+
 def test_deleting_a_crd_deletes_its_objects_first() -> None:
     async def test(cluster: Cluster) -> None:
         held = thing()
