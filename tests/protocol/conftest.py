@@ -1,0 +1,66 @@
+"""Which servers the protocol tests run against.
+
+`PROTOCOL_SERVERS` names them, separated by commas; without it the devcluster alone, which starts in a second. The real
+kube-apiserver joins in `make e2e`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane.control_plane import REPOSITORY
+from hack.controlplane.tools import DEFAULT_CACHE
+from tests.protocol import backends
+from tests.protocol.differences import DEVCLUSTER, SERVERS
+from nodefeature.kinds import Kind
+from tests.protocol.samples import KINDS, OURS, Shelf, kind_id
+from tests.protocol.wire import Object, Server
+
+VARIABLE = "PROTOCOL_SERVERS"
+
+
+def wanted() -> list[str]:
+    """Return the servers this run is for."""
+    chosen = [word for word in os.environ.get(VARIABLE, DEVCLUSTER).split(",") if word]
+    if not chosen or any(name not in SERVERS for name in chosen):
+        raise pytest.UsageError(f"{VARIABLE}={os.environ.get(VARIABLE)!r}: names of {', '.join(SERVERS)} are expected")
+    return chosen
+
+
+@pytest.fixture(scope="session", params=wanted())
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Server]:
+    """Return one server under test."""
+    if request.param == DEVCLUSTER:
+        with backends.devcluster(tmp_path_factory.mktemp("devcluster")) as running:
+            yield running
+        return
+    cache = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
+    with backends.kube_apiserver(REPOSITORY / ".state" / f"protocol-{worker_id}", cache) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(server: Server) -> str:
+    """Return an empty namespace of the test's own."""
+    name = server.unused("team")
+    body: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    server.ok("POST", "/api/v1/namespaces", body)
+    return name
+
+
+@pytest.fixture(params=KINDS, ids=kind_id)
+def shelf(request: pytest.FixtureRequest, server: Server, namespace: str) -> Shelf:
+    """Return an empty collection of each kind in turn."""
+    kind: Kind = request.param
+    return Shelf(server, kind, namespace)
+
+
+@pytest.fixture(params=OURS, ids=kind_id)
+def our_shelf(request: pytest.FixtureRequest, server: Server, namespace: str) -> Shelf:
+    """Return an empty collection of each of our kinds in turn."""
+    kind: Kind = request.param
+    return Shelf(server, kind, namespace)
