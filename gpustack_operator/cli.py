@@ -86,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; every value is still text."""
     root = argparse.ArgumentParser(
         prog=PROGRAM,
+        allow_abbrev=False,
         description="Turns raw accelerator hardware into a Kueue scheduling chain on Kubernetes.",
         epilog="Runtime settings live in Secret gpustack-settings; see docs/reference/settings.md.",
     )
@@ -97,11 +98,14 @@ def parser() -> argparse.ArgumentParser:
             group = command.words[:depth]
             if group not in levels:
                 made = levels[group[:-1]].add_parser(
-                    group[-1], aliases=ALIASES.get(group[-1], ()), help="commands of the node agent"
+                    group[-1], aliases=ALIASES.get(group[-1], ()), help="commands of the node agent", allow_abbrev=False
                 )
                 levels[group] = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
         leaf = levels[command.words[:-1]].add_parser(
-            command.words[-1], help=command.about, description=command.about.capitalize() + "."
+            command.words[-1],
+            help=command.about,
+            description=f"{command.about[0].upper()}{command.about[1:]}.",
+            allow_abbrev=False,
         )
         add_flags(leaf, command.groups)
         leaf.set_defaults(command=command)
@@ -112,7 +116,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.envi
     """Run one command and return its exit code."""
     arguments, unknown = parser().parse_known_args(argv)
     command: Command = arguments.command
-    mistakes = [f"{word}: no such flag; see {PROGRAM} {' '.join(command.words)} --help" for word in unknown]
+    mistakes = [f"{word}: no such flag or argument; see {PROGRAM} {' '.join(command.words)} --help" for word in unknown]
     mistakes += unknown_variables(environ, [group for each in COMMANDS for group in each.groups])
     options: list[Any] = []
     try:

@@ -7,6 +7,7 @@ Promises: a flag that is not declared here does not exist.
 from __future__ import annotations
 
 import ipaddress
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,12 @@ def _existing_file(value: str) -> str:
     return "" if not value or Path(value).is_file() else "should name an existing file"
 
 
+def _kubeconfig(value: str) -> str:
+    """As kubectl reads it: several files may be named, and those that do not exist are passed over."""
+    found = not value or any(Path(part).is_file() for part in value.split(os.pathsep) if part)
+    return "" if found else "should name an existing file"
+
+
 def _log_format(value: str) -> str:
     return "" if value in ("text", "json") else "should be text or json"
 
@@ -81,7 +88,7 @@ class KubeOptions:
 
     # Inside a Pod nothing needs to be said; outside, kubectl's own variable is honoured.
     kubeconfig: str = option(
-        "", "kubeconfig file; empty uses the Pod's service account", env="KUBECONFIG", check=_existing_file
+        "", "kubeconfig file; empty uses the Pod's service account", env="KUBECONFIG", check=_kubeconfig
     )
     namespace: str = option(SYSTEM_NAMESPACE, "namespace of the operator's own objects", env="KUBERNETES_POD_NAMESPACE")
     # The original's 5 minutes hide a dead load balancer for too long; a single call rarely needs more than seconds.

@@ -176,6 +176,7 @@ def find_credentials(
 
 def _read_kubeconfig(path: str, context: str) -> Credentials:
     # Imported here: 40 MiB and 0.3 s that a Pod does not need.
+    import yaml
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException, load_kube_config
 
@@ -183,7 +184,7 @@ def _read_kubeconfig(path: str, context: str) -> Credentials:
     try:
         load: Callable[..., None] = load_kube_config  # the package carries no types
         load(path or None, context or None, configuration, persist_config=False)
-    except (ConfigException, OSError, ValueError, TypeError) as error:
+    except (ConfigException, OSError, ValueError, TypeError, yaml.YAMLError) as error:
         text = f"kubeconfig {path or '(default)'}: {type(error).__name__}; check file and context"
         raise CredentialsError(text) from error
     return _from_configuration(configuration)

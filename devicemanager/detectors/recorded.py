@@ -16,10 +16,15 @@ from typing import Any
 import yaml
 
 from devicemanager.answers import Answer, Bus, Empty, Found, PciDevice, RawCard, RawProfile, Roce
+from kube.errors import Terminal
 from nodefeature.fields import as_int, as_list, as_map, as_maps, as_str, at
 
 _MODES = {"enabled": "enabled", "disabled": "disabled", "not-supported": "unsupported"}
 PROFILE_TABLES = "mig-profiles.yaml"
+
+
+class RecordingUnreadable(Terminal):
+    """A file that somebody named holds no recording; the text says which and why."""
 
 
 class RecordedDetector:
@@ -51,21 +56,30 @@ def load_fleet(path: Path) -> dict[str, RecordedDetector]:
     Each further line holds a node's `name` and `machine`.
     """
     detectors: dict[str, RecordedDetector] = {}
+    tables: Mapping[str, Any] = {}
     with path.open("rb") as lines:
-        tables = as_map(at(json.loads(next(lines)), "profile_tables"))
-        for line in lines:
-            node = as_map(json.loads(line))
-            detectors[as_str(node.get("name"))] = RecordedDetector(as_map(node.get("machine")), tables)
+        for number, line in enumerate(lines, start=1):
+            try:
+                content = as_map(json.loads(line))
+            except ValueError as error:
+                raise RecordingUnreadable(f"fleet file {path}: line {number} is no JSON: {error}") from error
+            if number == 1:
+                tables = as_map(content.get("profile_tables"))
+            else:
+                detectors[as_str(content.get("name"))] = RecordedDetector(as_map(content.get("machine")), tables)
     return detectors
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
-    """Return the mapping in a YAML file."""
+    """Return the mapping in a YAML file; RecordingUnreadable when there is none."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    with path.open("rb") as stream:
-        content = yaml.load(stream, Loader=loader)  # noqa: S506 - both loaders are the safe ones
+    try:
+        with path.open("rb") as stream:
+            content = yaml.load(stream, Loader=loader)  # noqa: S506 - both loaders are the safe ones
+    except (OSError, yaml.YAMLError) as error:
+        raise RecordingUnreadable(f"recorded machine {path}: {error}") from error
     if not isinstance(content, dict):
-        raise TypeError(f"{path.name}: a mapping is expected, not {type(content).__name__}")
+        raise RecordingUnreadable(f"recorded machine {path}: a mapping is expected, not {type(content).__name__}")
     return content
 
 
