@@ -178,6 +178,8 @@ class App:
     def _resource(self, info: RequestInfo) -> Resource:
         resource = self.catalog.find(info.group, info.version, info.resource)
         if resource is None:
+            if (info.group, info.version) in self.catalog.announced:
+                raise status.unavailable(f"the server of {info.api_version} is not available yet")
             raise self._unknown()
         if info.namespace and not resource.namespaced and info.resource != "namespaces":
             raise status.path_not_found()
@@ -207,8 +209,9 @@ class App:
     async def _serve(self, request: _Request, resource: Resource, sub: Subresource | None, scope: Scope) -> None:
         info = request.info
         call = Call(info, request.user)
-        if sub is not None and sub.connector is not None:
-            await sub.connector(call, scope, request.receive, request.send)
+        connector = (sub.connector if sub is not None else None) or resource.connector
+        if connector is not None:
+            await connector(call, scope, request.receive, request.send)
             return
         match info.verb:
             case "get" | "list" | "watch":

@@ -195,6 +195,8 @@ class Resource:
     patch_types: tuple[PatchType, ...] = (PatchType.JSON, PatchType.MERGE, PatchType.APPLY)
     schema: Mapping[str, Any] | None = None
     """OpenAPI v3 schema of the kind, when one is known."""
+    connector: Connector | None = None
+    """Answers every request on this resource by itself (a forwarder); the storage is then never asked."""
 
     @property
     def api_version(self) -> str:
@@ -220,6 +222,8 @@ class Catalog:
         self.generation = 0
         self.ready = True
         """False answers 503, never 404, to unknown paths: garbage collection acts on 404 (case B023)."""
+        self.announced: set[tuple[str, str]] = set()
+        """(group, version) pairs that are to be served and are not known yet: 503 as well."""
         for resource in resources:
             self.add(resource)
 

@@ -75,7 +75,7 @@ async def serve(folder: Path, listener: socket.socket, *, kubeconfig: Path, acco
     store = Store(folder / "devcluster.sqlite")
     token = ensure_token(folder)
     crds = (*foreign_manifests(), *crd_manifests())
-    cluster = DevCluster(store, token=token, crds=crds, accounts=accounts)
+    cluster = DevCluster(store, token=token, crds=crds, accounts=accounts, front_proxy=folder)
     url = f"https://127.0.0.1:{listener.getsockname()[1]}"
     config = uvicorn.Config(
         cluster.app,

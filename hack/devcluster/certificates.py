@@ -21,6 +21,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _YEAR = timedelta(days=365)
 CA_FILE, CERT_FILE, KEY_FILE = "ca.crt", "server.crt", "server.key"
+PROXY_CA_FILE, PROXY_CERT_FILE, PROXY_KEY_FILE = "front-proxy-ca.crt", "front-proxy.crt", "front-proxy.key"
+FRONT_PROXY_NAME = "front-proxy-client"
 
 
 def _name(common_name: str) -> x509.Name:
@@ -41,7 +43,7 @@ def _builder(subject: str, issuer: str, key: ec.EllipticCurvePublicKey) -> x509.
     )
 
 
-def _make_ca(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+def _make_ca(key: ec.EllipticCurvePrivateKey, name: str = "devcluster-ca") -> x509.Certificate:
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,
@@ -53,7 +55,7 @@ def _make_ca(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
         encipher_only=False,
         decipher_only=False,
     )
-    builder = _builder("devcluster-ca", "devcluster-ca", key.public_key())
+    builder = _builder(name, name, key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     return builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
 
@@ -73,6 +75,28 @@ def _make_leaf(ca_key: ec.EllipticCurvePrivateKey, key: ec.EllipticCurvePublicKe
         .add_extension(authority, critical=False)
         .sign(ca_key, hashes.SHA256())
     )
+
+
+def _make_client(ca_key: ec.EllipticCurvePrivateKey, key: ec.EllipticCurvePublicKey) -> x509.Certificate:
+    return (
+        _builder(FRONT_PROXY_NAME, "devcluster-front-proxy-ca", key)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+
+
+def ensure_front_proxy(folder: Path) -> None:
+    """Write the front-proxy CA and the client certificate that extension servers see, unless they are there."""
+    if all((folder / name).exists() for name in (PROXY_CA_FILE, PROXY_CERT_FILE, PROXY_KEY_FILE)):
+        return
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    _write_private(folder / PROXY_KEY_FILE, private)
+    (folder / PROXY_CA_FILE).write_bytes(_make_ca(ca_key, "devcluster-front-proxy-ca").public_bytes(pem))
+    (folder / PROXY_CERT_FILE).write_bytes(_make_client(ca_key, key.public_key()).public_bytes(pem))
 
 
 def ensure_certificates(folder: Path) -> None:

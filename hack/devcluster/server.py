@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from apiserver.rest import status
@@ -22,7 +23,9 @@ from apiserver.rest.patch import Patch, PatchType
 from apiserver.rest.request_info import RequestInfo, parse
 from apiserver.rest.responses import Receive, Scope, Send, send_bytes
 from apiserver.rest.storage import Call, Catalog, Resource, Subresource, User
+from hack.devcluster import certificates
 from hack.devcluster.access import AccessReviews, Account, Accounts, TokenReviews
+from hack.devcluster.aggregator import API_SERVICE_SPEC, Aggregator, FrontProxy
 from hack.devcluster.collector import Collector
 from hack.devcluster.crds import CrdInstaller, crd_spec
 from hack.devcluster.kinds import BUILT_INS, FIRST_NAMESPACES, KindSpec
@@ -50,6 +53,7 @@ class DevCluster:
         rng: random.Random | None = None,
         crds: Iterable[Mapping[str, Any]] = (),
         accounts: Iterable[Account] = (),
+        front_proxy: Path | None = None,
     ) -> None:
         self.store = store
         self.catalog = Catalog()
@@ -63,6 +67,8 @@ class DevCluster:
             self._serve(row)
         self._serve_reviews()
         self.crds = CrdInstaller(store, self.catalog, clock=self._clock, rng=self._rng)
+        self.aggregator = self._serve_api_services(front_proxy) if front_proxy is not None else None
+        self._front_proxy = front_proxy
         self.collector = Collector(store, self.catalog)
         openapi = OpenApi(self.catalog, VERSION)
         self.app = App(
@@ -82,8 +88,15 @@ class DevCluster:
             on_done=self._count,
         )
 
-    def _serve(self, row: KindSpec) -> None:
+    def _serve_api_services(self, folder: Path) -> Aggregator:
+        certificates.ensure_front_proxy(folder)
+        proxy = FrontProxy(folder / certificates.PROXY_CERT_FILE, folder / certificates.PROXY_KEY_FILE)
+        storage = self._serve(API_SERVICE_SPEC)
+        return Aggregator(self.store, self.catalog, storage, proxy=proxy, clock=self._clock)
+
+    def _serve(self, row: KindSpec) -> ObjectStorage:
         kind = row.kind
+        storage = ObjectStorage(self.store, row, clock=self._clock, rng=self._rng)
         subs = {sub.name: sub for sub in row.subresources}
         if row.status:
             subs["status"] = Subresource("status", kind.kind, ("get", "patch", "update"))
@@ -94,7 +107,7 @@ class DevCluster:
                 plural=kind.plural,
                 kind=kind.kind,
                 namespaced=kind.namespaced,
-                storage=ObjectStorage(self.store, row, clock=self._clock, rng=self._rng),
+                storage=storage,
                 verbs=row.verbs,
                 short_names=row.short_names,
                 categories=row.categories,
@@ -103,6 +116,7 @@ class DevCluster:
                 fields=frozenset({"metadata.name", "metadata.namespace", *row.fields}),
             )
         )
+        return storage
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -110,13 +124,35 @@ class DevCluster:
         await self._make_namespaces()
         for manifest in self._crd_manifests:
             await self.install_crd(manifest)
-        worker = asyncio.create_task(self.collector.run(), name="collector")
+        workers = [asyncio.create_task(self.collector.run(), name="collector")]
+        if self.aggregator is not None:
+            await self._publish_front_proxy()
+            workers.append(asyncio.create_task(self.aggregator.run(), name="aggregator"))
         try:
             yield
         finally:
             self.app.drain()
-            worker.cancel()
-            await asyncio.gather(worker, return_exceptions=True)
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _publish_front_proxy(self) -> None:
+        """Tell extension servers whom to believe, as kube-apiserver does."""
+        resource = self.catalog.find("", "v1", "configmaps")
+        home, name = "kube-system", "extension-apiserver-authentication"
+        if resource is None or self._front_proxy is None or (home, name) in self.store.shelf("configmaps").entries:
+            return
+        data = {
+            "requestheader-client-ca-file": (self._front_proxy / certificates.PROXY_CA_FILE).read_text("ascii"),
+            "requestheader-allowed-names": f'["{certificates.FRONT_PROXY_NAME}"]',
+            "requestheader-username-headers": '["X-Remote-User"]',
+            "requestheader-uid-headers": '["X-Remote-Uid"]',
+            "requestheader-group-headers": '["X-Remote-Group"]',
+            "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+        }
+        call = Call(parse("POST", f"/api/v1/namespaces/{home}/configmaps".encode(), b""), ADMIN)
+        obj: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+        await resource.storage.create(call, obj, WriteOptions())
 
     async def install_crd(self, manifest: Mapping[str, Any]) -> None:
         """Create a CRD, or bring the stored one up to date."""

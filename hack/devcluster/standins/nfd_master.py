@@ -21,9 +21,8 @@ from typing import Any, ClassVar
 from hack.devcluster.standins.nfd_rules import RuleOutput, evaluate, read_features
 from kube.client import Client
 from kube.clock import Clock
-from kube.errors import NotFound
 from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
-from nodefeature.fields import annotations_of, as_maps, at, is_deleting, labels_of, name_of, str_map
+from nodefeature.fields import annotations_of, as_maps, as_str, at, is_deleting, labels_of, name_of, str_map
 from nodefeature.kinds import NODE, NODE_FEATURE, NODE_FEATURE_RULE, Kind
 from nodefeature.labels import NFD_NODE_NAME
 
@@ -82,32 +81,32 @@ class NFDMaster:
         self._delay_s = delay_s
         self._held: dict[str, tuple[str, float]] = {}
         self._reported: set[str] = set()
+        self._written: dict[str, int] = {}
 
     async def reconcile(self, key: Key) -> Outcome:
         """Write what the node's objects say, when it differs."""
         node = self._caches[NODE].get(key)
         if node is None or is_deleting(node):
             self._held.pop(key.name, None)
+            self._written.pop(key.name, None)
             return DONE
         left = self._seconds_held(node)
         wanted = Merged({}, {}) if left > 0 else self._wanted(key.name)
-        if _patch(node, wanted, held=left > 0):
+        patch = node_patch(await self._current(node), wanted)
+        if left <= 0 and HOLD in annotations_of(node):
+            patch.setdefault("metadata", {}).setdefault("annotations", {})[HOLD] = None
+        if patch:
             if self._delay_s and left <= 0:
                 await self._clock.sleep(self._delay_s)
-            await self._write(key.name, wanted, held=left > 0)
+            written = await self._client.patch(NODE, key.name, patch)
+            self._written[key.name] = _version(written)
         return After(left) if left > 0 else DONE
 
-    async def _write(self, name: str, wanted: Merged, *, held: bool) -> None:
-        """Patch the live Node, as the real one does: a cached one may not yet name the labels of our last patch, and
-        these would then stay for ever."""
-        try:
-            live = await self._client.get(NODE, name)
-        except NotFound:
-            return
-        patch = _patch(live, wanted, held=held)
-        if patch:
-            patch["metadata"]["resourceVersion"] = at(live, "metadata", "resourceVersion")
-            await self._client.patch(NODE, name, patch)
+    async def _current(self, node: Object) -> Object:
+        """Return the Node with our last patch in it: the real master always reads it live."""
+        if _version(node) >= self._written.get(name_of(node), 0):
+            return node
+        return await self._client.get(NODE, name_of(node))
 
     def _wanted(self, node: str) -> Merged:
         objects = sorted(self._caches[NODE_FEATURE].by(BY_NODE, node), key=name_of)
@@ -129,11 +128,10 @@ class NFDMaster:
         return self._held[name][1] - self._clock.now()
 
 
-def _patch(node: Mapping[str, Any], wanted: Merged, *, held: bool) -> Object:
-    patch = node_patch(node, wanted)
-    if not held and HOLD in annotations_of(node):
-        patch.setdefault("metadata", {}).setdefault("annotations", {})[HOLD] = None
-    return patch
+def _version(obj: Mapping[str, Any]) -> int:
+    """Return the resourceVersion as the number the devcluster makes it of."""
+    text = as_str(at(obj, "metadata", "resourceVersion"))
+    return int(text) if text.isdecimal() else 0
 
 
 def hold_seconds(text: str) -> float:

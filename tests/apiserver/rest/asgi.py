@@ -98,10 +98,14 @@ class Watch:
         self.started = asyncio.Event()
         self.gone = asyncio.Event()
         self.code = 0
+        self._asked = False
         self._lines: asyncio.Queue[Any] = asyncio.Queue()
         self._rest = b""
 
     async def receive(self) -> dict[str, Any]:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
