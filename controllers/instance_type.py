@@ -34,6 +34,7 @@ from controllers.instance_type_watches import (
     types_of_devices,
     types_of_flavor,
     types_of_node,
+    types_with_new_status,
 )
 from controllers.instance_type_watches import INDEXES as WATCHED_INDEXES
 from controllers.node_view import FEATURES_BY_NODE
@@ -66,6 +67,8 @@ from nodefeature.labels import (
 log = logging.getLogger(__name__)
 
 WINDOW_S = 3.0
+STATUS_WINDOW_S = 30.0
+"""A status edited by hand is set right within this time. Nearly all such changes are our own, and each costs a fold."""
 TERMINATING = After(15.0)
 """While a queue that is being deleted stands in the way."""
 FOREIGN = After(60.0)
@@ -78,6 +81,7 @@ class InstanceType:
     NAME: ClassVar[str] = "instance_type"
     WATCHES: ClassVar[tuple[Watch, ...]] = (
         Watch(INSTANCE_TYPE, types_changed),
+        Watch(INSTANCE_TYPE, types_with_new_status, window_s=STATUS_WINDOW_S),
         Watch(CLUSTER_QUEUE, type_of_queue, window_s=WINDOW_S),
         Watch(DEVICES, types_of_devices, window_s=WINDOW_S),
         Watch(RESOURCE_FLAVOR, types_of_flavor, window_s=WINDOW_S),

@@ -2,8 +2,8 @@
 
 For: the controllers process, at its start.
 In: the manufacturers it serves. Out: NodeFeatureRule `gpustack-cpu-info`, AdmissionCheck `gpustack-node-devices`.
-Promises: applied by server-side apply, only our fields; retried for as long as it takes, logged at each new reason;
-one object that cannot be installed does not hold up the other.
+Promises: applied by server-side apply, only our fields and only when they differ; retried for as long as it takes,
+logged at each new reason; one object that cannot be installed does not hold up the other.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from collections.abc import Iterable
 from controllers.reports import Reports
 from kube.client import Client
 from kube.clock import Clock
-from kube.errors import OperatorError
+from kube.errors import NotFound, OperatorError
+from kube.meaning import asks_change
 from kube.reconciler import Object, Rule
+from nodefeature.fields import name_of
 from nodefeature.kinds import ADMISSION_CHECK, NODE_FEATURE_RULE, Kind
 from nodefeature.labels import ACCELERATABLE, CPU_ANNOTATION_PREFIX, FALSE, PCI_CLASS_PREFIXES
 from nodefeature.manufacturers import Manufacturers
@@ -29,8 +31,8 @@ CHECK_NAME = "gpustack-node-devices"
 CHECK_CONTROLLER = "worker.gpustack.ai/node-devices"
 PART_OF = {"app.kubernetes.io/part-of": "gpustack-operator"}
 RBAC = (
-    Rule("nfd.k8s-sigs.io", "nodefeaturerules", ("create", "patch")),
-    Rule("kueue.x-k8s.io", "admissionchecks", ("create", "patch")),
+    Rule("nfd.k8s-sigs.io", "nodefeaturerules", ("get", "create", "patch")),
+    Rule("kueue.x-k8s.io", "admissionchecks", ("get", "create", "patch")),
 )
 
 _FOUND = "has-acceleratable-devices"
@@ -66,7 +68,9 @@ async def _install(client: Client, clock: Clock, kind: Kind, obj: Object) -> Non
     name = obj["metadata"]["name"]
     while True:
         try:
-            await manager.apply(kind, obj)
+            if not await _stands(manager, kind, obj):
+                await manager.apply(kind, obj)
+                log.info("installed", extra={"kind": kind.kind, "object": name})
         except OperatorError as error:
             for reason in reports.news(name, (str(error),)):
                 log.warning(
@@ -74,8 +78,16 @@ async def _install(client: Client, clock: Clock, kind: Kind, obj: Object) -> Non
                 )
             await clock.sleep(RETRY_S)
         else:
-            log.info("installed", extra={"kind": kind.kind, "object": name})
             return
+
+
+async def _stands(client: Client, kind: Kind, obj: Object) -> bool:
+    """Say whether the stored object already says all that ours does."""
+    try:
+        stored = await client.get(kind, name_of(obj))
+    except NotFound:
+        return False
+    return not asks_change(stored, obj)
 
 
 def vendor_ids(manufacturers: Manufacturers, names: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ Machine = dict[str, Any]
 
 VENDOR_IDS = {"AMD": "AuthenticAMD", "Intel": "GenuineIntel"}
 PCI_VENDORS = {"nvidia": "10de", "ascend": "19e5"}
-NO_PARTITIONS = {"mode": "not-supported", "pending": "not-supported", "table": None, "instances": []}
+NO_PARTITIONS: dict[str, Any] = {"mode": "not-supported", "pending": "not-supported", "table": None, "instances": []}
 
 
 def card(product: str | None, *, memory_mib: int, **facts: Any) -> dict[str, Any]:

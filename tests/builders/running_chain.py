@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import inspect
+import logging
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -36,6 +37,7 @@ from gpustack_operator.packaged import unit_resource_presets
 from hack.devcluster.foreign_crds import foreign_manifests
 from hack.devcluster.server import DevCluster
 from hack.devcluster.standins.__main__ import SELECTIONS, build
+from hack.devcluster.standins.kueue.state import GATE, QUEUE_LABEL
 from hack.devcluster.standins.registrar import RegisteredMachine, register
 from hack.devcluster.store import Change, Store
 from hack.fleet import Machines
@@ -43,6 +45,7 @@ from kube.client import Client
 from kube.connection import Connection
 from kube.credentials import Credentials, StaticCredentials
 from kube.errors import NotFound
+from kube.logs import record_fields
 from kube.reconciler import Object
 from kube.runtime import Manager
 from nodefeature.fields import as_maps, at
@@ -53,12 +56,14 @@ from nodefeature.kinds import (
     LOCAL_QUEUE,
     NAMESPACE,
     NODE,
+    POD,
     RESOURCE_FLAVOR,
     SECRET,
     Kind,
 )
 from nodefeature.labels import SYSTEM_NAMESPACE
 from nodefeature.manufacturers import build_manufacturers
+from nodefeature.queue_names import local_queue_name
 from tests.builders.app_transport import Wire, WireTransport
 from tests.builders.virtual_loop import LoopClock, run_virtually
 
@@ -78,6 +83,24 @@ def profile_tables() -> Mapping[str, Any]:
 def manifests() -> tuple[Mapping[str, Any], ...]:
     """Return every CRD of the devcluster."""
     return (*foreign_manifests(), *crd_manifests())
+
+
+class Lines(logging.Handler):
+    """Every warning and error that the product logged, as `message field=value ...`."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+        self.errors: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record; the fields of the task are there only now."""
+        fields = "".join(f" {name}={value}" for name, value in record_fields(record).items())
+        line = f"{record.getMessage()}{fields}"
+        self.said.append(line)
+        if record.levelno >= logging.ERROR:
+            trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+            self.errors.append(f"{line}\n{trace}")
 
 
 class Cards:
@@ -138,12 +161,14 @@ class RunningChain:
         self.changes: list[tuple[str, Change]] = []
         self._answered: Counter[tuple[str, str, str, int]] = Counter()
         self._last_change = 0.0
+        self.log = Lines()
 
     # Processes
 
     @asynccontextmanager
     async def running(self, *machines: Mapping[str, Any], **settings: str) -> AsyncIterator[RunningChain]:
         """Start everything, with these machines; `instance_type_mixed_on_node="false"` sets a setting."""
+        logging.getLogger().addHandler(self.log)
         await self.start_server()
         try:
             await self.add_namespace(SYSTEM_NAMESPACE)
@@ -153,7 +178,9 @@ class RunningChain:
             self.start_standins()
             self.start_controllers()
             yield self
+            assert not self.log.errors, "\n".join(self.log.errors)
         finally:
+            logging.getLogger().removeHandler(self.log)
             for name in tuple(self._processes):
                 await self.kill(name)
             await self.stop_server()
@@ -333,6 +360,10 @@ class RunningChain:
         events = (entry.load() for entry in self.store.shelf("events").ordered(namespace))
         return [event["message"] for event in events if at(event, "involvedObject", "name") == name]
 
+    def said(self, *words: str) -> list[str]:
+        """Return the warnings that hold all these words."""
+        return [line for line in self.log.said if all(word in line for word in words)]
+
     # Writing
 
     async def edit(self, kind: Kind, name: str, patch: Object, namespace: str = "", *, status: bool = False) -> Object:
@@ -357,6 +388,21 @@ class RunningChain:
         await self.client.as_manager("gpustack-device-manager").patch(
             DEVICES, node, {"status": {"groups": groups}}, subresource="status"
         )
+
+    async def submit(self, name: str, pool: str, requests: Mapping[str, str], *, namespace: str = "default") -> Object:
+        """Create a gated Pod in the pool's LocalQueue, as Kueue's webhook leaves it."""
+        container = {
+            "name": "main",
+            "image": "app",
+            "resources": {"requests": dict(requests), "limits": dict(requests)},
+        }
+        metadata = {"name": name, "namespace": namespace, "labels": {QUEUE_LABEL: local_queue_name(pool)}}
+        spec = {"containers": [container], "schedulingGates": [{"name": GATE}]}
+        return await self.create(POD, {"metadata": metadata, "spec": spec})
+
+    def pod(self, name: str, namespace: str = "default") -> Object:
+        """Return a Pod; empty when there is none."""
+        return self.find(POD, name, namespace) or {}
 
     async def add_namespace(self, name: str) -> None:
         """Create a namespace."""

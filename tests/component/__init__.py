@@ -1,0 +1,1 @@
+"""The whole chain as it runs: real server, client, controllers, agents and stand-ins, on virtual time."""
