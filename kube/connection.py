@@ -14,8 +14,9 @@ from __future__ import annotations
 import random
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 
 import aiohttp
 import httpx
@@ -59,6 +60,24 @@ REPEATED: tuple[type[OperatorError], ...] = (TooManyRequests, Unavailable, Serve
 
 OpenTransport = Callable[[Credentials, int], httpx.AsyncBaseTransport]
 """(credentials, most connections at a time, 0 for no bound) -> transport."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer on its way: `headers` are looked up in any case, `chunks` may be read once."""
+
+    code: int
+    headers: Mapping[str, str]
+    chunks: AsyncIterator[bytes]
+
+    @property
+    def is_success(self) -> bool:
+        """Say whether the status is 2xx."""
+        return 200 <= self.code < 300
+
+    async def body(self) -> bytes:
+        """Return what is left of the body."""
+        return b"".join([chunk async for chunk in self.chunks])
 
 
 class Pair:
@@ -148,6 +167,25 @@ class Connection:
             finally:
                 await self._close_stream(response)
 
+    @asynccontextmanager
+    async def exchange(self, request: Request, *, first_s: float) -> AsyncIterator[Answer]:
+        """Send a request once and hand out the answer as it comes, whatever its status; the head within `first_s`.
+
+        For relays: nothing is interpreted, repeated or decoded. An old token leads to one renewal, as elsewhere.
+        """
+        pair = await self._current_pair()
+        async with pair.used():
+            response = await self._open_stream(pair, request, first_s)
+            if response.status_code == 401:
+                await self._close_stream(response)
+                await self._source.renewed()
+                response = await self._open_stream(await self._current_pair(), request, first_s)
+            try:
+                async with aclosing(_chunks(response, request.what)) as chunks:
+                    yield Answer(response.status_code, response.headers, chunks)
+            finally:
+                await self._close_stream(response)
+
     async def close(self) -> None:
         """Close all connections that are open."""
         if self._pair is not None:
@@ -197,6 +235,7 @@ class Connection:
         headers = {"accept": "application/json"}
         if request.content is not None:
             headers["content-type"] = request.content_type
+        headers.update(request.headers)
         credentials = await self._source.current()
         if credentials.token:
             headers["authorization"] = f"Bearer {credentials.token}"

@@ -44,6 +44,8 @@ class Request:
     query: Query = ()
     content: bytes | None = None
     content_type: str = JSON
+    headers: Query = ()
+    """Headers beside those of the connection; they win over its own (`accept`, `user-agent`)."""
 
     @property
     def safe(self) -> bool:

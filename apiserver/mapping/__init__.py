@@ -1,0 +1,1 @@
+"""v1 kinds that are kept in objects of other kinds: Secrets, claims, storage classes."""

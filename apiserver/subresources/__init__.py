@@ -1,0 +1,1 @@
+"""Sub-resources that are answered from other objects: logs, events, metrics."""
