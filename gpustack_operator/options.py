@@ -25,7 +25,7 @@ Check = Callable[[Any], str]
 ENV_PREFIX = "GPUSTACK_OPERATOR_"
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII)
 _META = "gpustack.option"
 
 
@@ -59,7 +59,7 @@ def parse_bool(text: str) -> bool:
 
 def parse_int(text: str) -> int:
     """Read a whole number."""
-    if not re.fullmatch(r"-?\d{1,18}", text):
+    if not re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
         raise ValueError("should be a whole number")
     return int(text)
 

@@ -5,16 +5,18 @@ For: `commands/`. In: options and the environment. Out: logging set up, a client
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from gpustack_operator.config import KubeOptions, LogOptions
 from kube.client import Client
 from kube.connection import Connection
 from kube.credentials import find_credentials
-from kube.errors import OperatorError
 from kube.logs import set_up
 from nodefeature.environment import environment_problems
 from nodefeature.manufacturers import Manufacturers, build_manufacturers
+
+log = logging.getLogger(__name__)
 
 
 def start_logging(options: LogOptions) -> None:
@@ -23,11 +25,11 @@ def start_logging(options: LogOptions) -> None:
 
 
 def environment_of(environ: Mapping[str, str]) -> Manufacturers:
-    """Return the manufacturers as the environment overrides them; OperatorError naming every bad variable."""
-    problems = environment_problems(environ)
-    if problems:
-        raise OperatorError("\n".join(str(problem) for problem in problems))
-    return build_manufacturers(environ)
+    """Return the manufacturers as the environment overrides them; what cannot be used is logged, the default stays."""
+    registry = build_manufacturers(environ)
+    for problem in (*environment_problems(environ), *registry.problems):
+        log.warning("environment variable left aside", extra={"reason": str(problem)})
+    return registry
 
 
 def connect(options: KubeOptions, environ: Mapping[str, str]) -> Client:
