@@ -2,8 +2,8 @@
 
 For: `server`, which runs it. In: the store's changes. Out: deletes.
 Promises: objects all of whose owners are gone are deleted; `orphan` and `foregroundDeletion` finalizers are honoured;
-a deleted namespace or CRD first loses its content, then itself. It leaves single dangling owner references where they
-are, and takes `blockOwnerDeletion` as true for every dependent.
+a deleted namespace or CRD first loses its content, then itself; a reference to an owner that is gone is removed while
+another owner lives. It takes `blockOwnerDeletion` as true for every dependent.
 """
 
 from __future__ import annotations
@@ -81,9 +81,12 @@ class Collector:
         self._push_if_deleting((_CRDS, ("", resource)))
 
     def _consider(self, resource: str, entry: Entry) -> None:
-        orphaned = entry.owners and not any(owner in self._alive for owner in entry.owners)
-        if orphaned or entry.deleting:
+        if entry.deleting or self._gone(entry):
             self._push((resource, entry.place))
+
+    def _gone(self, entry: Entry) -> list[str]:
+        """Return the owners that no longer exist."""
+        return [owner for owner in entry.owners if owner not in self._alive]
 
     def _push(self, ref: Ref) -> None:
         self._queue[ref] = None
@@ -119,17 +122,19 @@ class Collector:
         storage = self._storage(resource)
         if entry is None or storage is None:
             return
-        if entry.owners and not any(owner in self._alive for owner in entry.owners) and not entry.deleting:
-            storage.delete_entry(entry, DeleteOptions(propagation="Background", uid=entry.uid))
-            return
         if not entry.deleting:
+            gone = self._gone(entry)
+            if gone and len(gone) == len(entry.owners):
+                storage.delete_entry(entry, DeleteOptions(propagation="Background", uid=entry.uid))
+            elif gone:
+                _disown(entry, storage, gone)
             return
         if resource == "namespaces":
             self._empty_namespace(entry, storage)
         elif resource == _CRDS and CLEANUP in entry.finalizers:
             self._empty_crd(entry, storage)
         elif "orphan" in entry.finalizers:
-            self._each_dependent(entry, lambda dependent, where: _disown(dependent, where, entry.uid))
+            self._each_dependent(entry, lambda dependent, where: _disown(dependent, where, [entry.uid]))
             _drop_finalizer(entry, storage, "orphan")
         elif "foregroundDeletion" in entry.finalizers:
             self._each_dependent(entry, _delete)
@@ -177,9 +182,9 @@ def _delete(entry: Entry, storage: ObjectStorage) -> None:
         storage.delete_entry(entry, DeleteOptions(propagation="Background", uid=entry.uid))
 
 
-def _disown(entry: Entry, storage: ObjectStorage, owner_uid: str) -> None:
+def _disown(entry: Entry, storage: ObjectStorage, owners: Sequence[str]) -> None:
     obj = entry.load()
-    refs = [ref for ref in as_maps(obj["metadata"].get("ownerReferences")) if ref.get("uid") != owner_uid]
+    refs = [ref for ref in as_maps(obj["metadata"].get("ownerReferences")) if ref.get("uid") not in owners]
     obj["metadata"]["ownerReferences"] = refs
     storage.edit(entry, obj)
 

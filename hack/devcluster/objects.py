@@ -240,7 +240,7 @@ class ObjectStorage:
     ) -> Written:
         """Store `obj` as the successor of `entry`, whose decoded form is `old`."""
         meta = dict(as_map(obj.get("metadata")))
-        self._check_identity(entry, meta)
+        self._check_identity(entry, meta, patching=call.info.verb == "patch")
         keep_server_fields(meta, old["metadata"])
         meta["resourceVersion"] = old["metadata"]["resourceVersion"]
         new = self._isolated(call, old, {**obj, "metadata": meta})
@@ -265,10 +265,13 @@ class ObjectStorage:
             return Written(self._store.remove(self.shelf, new, entry), warnings=warnings)
         return Written(self._store.put(self.shelf, new, entry), warnings=warnings)
 
-    def _check_identity(self, entry: Entry, meta: Mapping[str, Any]) -> None:
+    def _check_identity(self, entry: Entry, meta: Mapping[str, Any], *, patching: bool) -> None:
         version = meta.get("resourceVersion")
         if version and version != str(entry.version):
             raise self._conflict(entry.name, status.STALE)
+        if meta.get("uid") and meta["uid"] != entry.uid and patching:
+            cause = Cause("FieldValueInvalid", f"Invalid value: {meta['uid']!r}: field is immutable", "metadata.uid")
+            self._raise_invalid(entry.name, [cause])
         if meta.get("uid") and meta["uid"] != entry.uid:
             text = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}"
             raise self._conflict(entry.name, text)
@@ -313,7 +316,7 @@ class ObjectStorage:
     def _finalize(self, entry: Entry, obj: Object) -> Written:
         """Serve `namespaces/finalize`."""
         new = entry.load()
-        self._check_identity(entry, as_map(obj.get("metadata")))
+        self._check_identity(entry, as_map(obj.get("metadata")), patching=False)
         new["spec"] = {**as_map(new.get("spec")), "finalizers": as_list(at(obj, "spec", "finalizers"))}
         if entry.deleting and not new["spec"]["finalizers"] and not entry.finalizers:
             return Written(self._store.remove(self.shelf, new, entry))

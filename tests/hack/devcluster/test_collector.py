@@ -52,7 +52,8 @@ def test_one_living_owner_is_enough() -> None:
         await cluster.ok("POST", CONFIG_MAPS, owned(config_map("child"), one, two))
         await cluster.ok("DELETE", f"{NODES}/one")
         await cluster.settle()
-        assert await exists(cluster, f"{CONFIG_MAPS}/child")
+        child = await cluster.ok("GET", f"{CONFIG_MAPS}/child")
+        assert [ref["name"] for ref in child["metadata"]["ownerReferences"]] == ["two"]
         await cluster.ok("DELETE", f"{NODES}/two")
         await cluster.settle()
         assert not await exists(cluster, f"{CONFIG_MAPS}/child")

@@ -106,7 +106,7 @@ def test_stale_versions_and_other_uids_conflict() -> None:
         assert "please apply your changes to the latest version" in stale["message"]
         body = {"metadata": {"resourceVersion": old["metadata"]["resourceVersion"]}}
         await cluster.refused(409, "PATCH", f"{CONFIG_MAPS}/a", body, content_type=MERGE)
-        await cluster.refused(409, "PATCH", f"{CONFIG_MAPS}/a", {"metadata": {"uid": "other"}}, content_type=MERGE)
+        await cluster.refused(422, "PATCH", f"{CONFIG_MAPS}/a", {"metadata": {"uid": "other"}}, content_type=MERGE)
         await cluster.refused(404, "PATCH", f"{CONFIG_MAPS}/none", {}, content_type=MERGE)
         await cluster.refused(404, "PUT", f"{CONFIG_MAPS}/none", config_map("none"))
 
