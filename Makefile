@@ -54,7 +54,6 @@ format: setup ## Mend format and lint where a tool can
 
 .PHONY: generate
 generate: setup ## Write the generated files: CRDs, RBAC, reference pages
-	@$(BIN)/python -m api.generate
 	@$(BIN)/python -m gpustack_operator.generate
 
 .PHONY: lock

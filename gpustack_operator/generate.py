@@ -1,8 +1,8 @@
-"""Writes what is generated from the roof's declarations: the RBAC manifests and the reference page of commands.
+"""Writes what is generated from declarations: CRDs, RBAC manifests, reference pages.
 
 For: `make generate` (`python -m gpustack_operator.generate`); a test compares the committed files.
-In: nothing. Out: `chart/rbac/*.yaml`, `docs/reference/flags.md` under the given root.
-Promises: the same declarations give the same bytes; manifests of processes that are gone are removed.
+In: nothing. Out: files under `chart/` and `docs/reference/` of the given root.
+Promises: the same declarations give the same bytes; manifests of kinds and processes that are gone are removed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from api import reference_files
 from gpustack_operator.cli import COMMANDS, PROGRAM, Command
 from gpustack_operator.options import declared, flag_of, title_of, variable_of
 from gpustack_operator.rbac import as_yaml, manifests, processes
@@ -23,14 +24,14 @@ def rendered() -> dict[str, str]:
     """Return every generated file: path below the root, and text."""
     files = {f"{RBAC}/{process.name}.yaml": _HEADER + as_yaml(manifests(process)) for process in processes()}
     files[FLAGS_PAGE] = flags_page()
-    return files
+    return reference_files.rendered() | files
 
 
 def write(root: Path) -> list[Path]:
     """Write all files below `root`; return those that changed or were removed."""
     files = rendered()
     changed = []
-    for path in sorted((root / RBAC).glob("*.yaml")):
+    for path in sorted(path for folder in (reference_files.CRDS, RBAC) for path in (root / folder).glob("*.yaml")):
         if str(path.relative_to(root)) not in files:
             path.unlink()
             changed.append(path)

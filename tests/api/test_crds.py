@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from api.crds import DEFINITIONS, Definition, crd_manifests
-from api.generate import CRDS, rendered, write
 from api.validation import shape_problems
 from tests.builders.structural import broken_rules, unknown_fields, value_errors
 
@@ -26,20 +25,6 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 def definition_of(kind: str) -> Definition:
     return next(d for d in DEFINITIONS if d.kind.kind == kind)
-
-
-def test_committed_files_are_what_the_models_generate() -> None:
-    stale = [name for name, text in rendered().items() if (ROOT / name).read_text("utf-8") != text]
-    assert stale == [], "run `make generate`"
-    assert {f"{CRDS}/{path.name}" for path in (ROOT / CRDS).glob("*.yaml")} <= set(rendered())
-
-
-def test_writing_twice_changes_nothing_and_removes_what_is_gone(tmp_path: Path) -> None:
-    assert len(write(tmp_path)) == len(rendered())
-    gone = tmp_path / CRDS / "old.yaml"
-    gone.write_text("", "utf-8")
-    assert write(tmp_path) == [gone]
-    assert write(tmp_path) == []
 
 
 @pytest.mark.parametrize("kind", BY_KIND)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api.generate import settings_page
+from api.reference_files import settings_page
 from api.setting import setting_names, status_of, write_problems
 from api.setting_declarations import BY_NAME, DECLARATIONS, Declaration
 from api.settings import (

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from api.reference_files import CRDS
 from gpustack_operator.cli import COMMANDS
 from gpustack_operator.generate import FLAGS_PAGE, RBAC, rendered, write
 from gpustack_operator.options import declared, flag_of, variable_of
@@ -18,8 +19,9 @@ def test_committed_files_are_current(name: str) -> None:
     assert (CHECKOUT / name).read_text("utf-8") == rendered()[name], f"{name} is stale: run `make generate`"
 
 
-def test_no_manifest_of_a_process_that_is_gone() -> None:
-    committed = {str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / RBAC).glob("*.yaml")}
+def test_no_manifest_of_a_kind_or_process_that_is_gone() -> None:
+    found = (path for folder in (CRDS, RBAC) for path in (CHECKOUT / folder).glob("*.yaml"))
+    committed = {str(path.relative_to(CHECKOUT)) for path in found}
     assert committed <= rendered().keys()
 
 

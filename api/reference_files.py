@@ -1,14 +1,12 @@
-"""Writes what is generated from the declarations: the CRD manifests and the reference pages.
+"""What is generated from the declarations: the CRD manifests and the reference pages, as text.
 
-For: `make generate` (`python -m api.generate`); a test compares the committed files.
-In: nothing. Out: `chart/crds/*.yaml`, `docs/reference/{settings,environment-variables}.md` under the given root.
-Promises: the same declarations give the same bytes; files of kinds that are gone are removed.
+For: `make generate`, which writes them; a test compares the committed files.
+In: nothing. Out: `chart/crds/*.yaml`, `docs/reference/{settings,environment-variables}.md`: path and text.
+Promises: the same declarations give the same bytes; nothing is written here.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -37,23 +35,6 @@ def rendered() -> dict[str, str]:
     files[SETTINGS_PAGE] = settings_page()
     files[ENVIRONMENT_PAGE] = environment_page()
     return files
-
-
-def write(root: Path) -> list[Path]:
-    """Write all files below `root`; return those that changed or were removed."""
-    files = rendered()
-    changed = []
-    for path in sorted((root / CRDS).glob("*.yaml")):
-        if str(path.relative_to(root)) not in files:
-            path.unlink()
-            changed.append(path)
-    for name, text in files.items():
-        path = root / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            changed.append(path)
-    return changed
 
 
 def settings_page() -> str:
@@ -88,8 +69,3 @@ def _file_name(crd: dict[str, Any]) -> str:
 def _yaml(crd: dict[str, Any]) -> str:
     text: str = yaml.dump(crd, Dumper=_PlainDumper, sort_keys=False, width=120, allow_unicode=True)
     return text
-
-
-if __name__ == "__main__":
-    for changed_file in write(Path(sys.argv[1] if len(sys.argv) > 1 else ".")):
-        sys.stdout.write(f"{changed_file}\n")
