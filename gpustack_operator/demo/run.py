@@ -12,7 +12,7 @@ import contextlib
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from gpustack_operator.demo.world import World, read_world
 from kube.client import Client
 from kube.connection import Connection
 from kube.credentials import find_credentials
-from kube.errors import OperatorError, Unreachable
+from kube.errors import AlreadyExists, OperatorError, Unreachable
 from nodefeature.kinds import NAMESPACE
 
 QUIET_S = 3.0
@@ -71,27 +71,31 @@ async def demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
             needed.mkdir(parents=True, exist_ok=True)
         children = Children(place.logs, {**environ, "PYTHONPATH": str(_CHECKOUT), "KUBECONFIG": str(place.kubeconfig)})
         try:
-            return await _until_interrupted(_act(options, place, children))
+            code = await _until_interrupted(_act(options, place, children))
+            # Who asked for a check has none; who only looked has seen enough.
+            return int(options.exit_when_settled) if code is None else code
         finally:
             await children.stop()
 
 
-async def _until_interrupted(work: Any) -> int:
-    """Run `work`; Ctrl-C and SIGTERM end it like a person who has seen enough."""
-    task = asyncio.ensure_future(work)
+async def _until_interrupted(work: Coroutine[Any, Any, int]) -> int | None:
+    """Run `work`; None when Ctrl-C or SIGTERM ended it."""
+    task = asyncio.create_task(work, name="demo")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
     try:
-        return int(await task)
+        return await task
     except asyncio.CancelledError:
         print("\nstopped", file=sys.stderr)
-        return 0
+        return None
 
 
 async def _act(options: DemoOptions, place: Place, children: Children) -> int:
     fleet = prepare_fleet(_CHECKOUT / "hack" / "demo-fleet.yaml", place.machines)
     progress = Progress(sys.stderr)
+    # One that an earlier run left in the folder leads to a port where nobody listens.
+    place.kubeconfig.unlink(missing_ok=True)
     await children.start(
         "devcluster",
         _python("hack.devcluster", "--data-dir", str(place.folder / "store"), "--kubeconfig", str(place.kubeconfig)),
@@ -124,8 +128,9 @@ async def _settle(
     client = await _api_client(place)
     try:
         async with asyncio.timeout(options.timeout):
-            # An installation makes it; here nobody installs.
-            await client.create(NAMESPACE, {"metadata": {"name": SYSTEM_NAMESPACE}})
+            # An installation makes it; here nobody installs. In a folder that was kept it stands already.
+            with contextlib.suppress(AlreadyExists):
+                await client.create(NAMESPACE, {"metadata": {"name": SYSTEM_NAMESPACE}})
             await children.start("standins", _python("hack.devcluster.standins", *fleet.standin_flags()))
             await children.start("controllers", _operator("controllers", "--leader-elect=false"))
             for node, flags in fleet.agents().items():

@@ -1,0 +1,60 @@
+"""What the demo prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpustack_operator.demo import report
+from gpustack_operator.demo.world import KINDS, World
+from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, LOCAL_QUEUE, RESOURCE_FLAVOR
+from tests.builders.queues import cluster_queue, group
+
+SUMMARY = {"unit": "8/64Gi/100Gi", "accelerator": "1/1 1/10 100/100 0/0", "cpu": "0/0"}
+LABELS = {"acceleratable.feature.gpustack.ai/a.count": "4", "acceleratable.feature.gpustack.ai/a.capacity": "8"}
+WORLD = World(
+    {
+        **{kind: [] for kind in KINDS},
+        INSTANCE_TYPE: [
+            {"metadata": {"name": "b"}, "status": {"entrance": "e", "summary": SUMMARY, "phase": "Active"}},
+            {"metadata": {"name": "a"}, "status": None},
+        ],
+        RESOURCE_FLAVOR: [{"metadata": {"name": "f", "labels": LABELS}}],
+        CLUSTER_QUEUE: [cluster_queue("q", groups=[group("r", {"f": "1600k", "g": "800k"})])],
+        LOCAL_QUEUE: [{"spec": {"clusterQueue": "q"}}, {"spec": {"clusterQueue": "other"}}],
+    }
+)
+
+
+def cells(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("   ") if cell.strip()] for line in text.splitlines()]
+
+
+def test_pools() -> None:
+    header, a, b = cells(report.pools(WORLD))
+    assert header[:4] == ["NAME", "ENTRANCE", "UNIT(CPU/RAM)/STORAGE", "ACCELERATOR(EX/SH/SL/PT)"]
+    assert (a, b) == (["a"], ["b", "e", "8/64Gi/100Gi", "1/1 1/10 100/100 0/0", "0/0", "Active"])
+
+
+def test_flavors() -> None:
+    assert cells(report.flavors(WORLD))[1] == ["f", "4", "8"]
+
+
+def test_queues() -> None:
+    assert cells(report.queues(WORLD))[1] == ["q", "1600k + 800k", "None", "1"]
+
+
+def test_an_empty_world_has_tables_too() -> None:
+    empty = World({kind: [] for kind in KINDS})
+    for text in (report.pools(empty), report.flavors(empty), report.queues(empty)):
+        assert text.endswith("(none)")
+
+
+def test_further() -> None:
+    lines = report.further(Path("/x/kubeconfig"), Path("/x/logs"))
+    assert "export KUBECONFIG=/x/kubeconfig" in lines
+    assert "/x/logs/controllers.log" in lines
+
+
+def test_the_banner_says_what_is_real_and_what_stands_in() -> None:
+    for word in ("real", "stands in", "controllers", "agents", "API server", "NFD", "Kueue", "scheduler", "kubelet"):
+        assert word in report.BANNER
