@@ -53,7 +53,20 @@ def _queue_changed(old: Object | None, new: Object | None, _: Caches) -> Iterabl
     """Run a queue for what people and reconcilers write, not for Kueue's status."""
     if new is None or not is_operator_queue(new):
         return ()
-    return (Key(name_of(new)),) if old is None or _written(old) != _written(new) else ()
+    same = old is not None and _written(old) == _written(new) and not _verdict_lost(old, new)
+    return () if same else (Key(name_of(new)),)
+
+
+def _verdict_lost(old: Object, new: Object) -> bool:
+    """Say whether our condition was there and is no more what it was: somebody wrote the list without it."""
+    before = _verdict(old)
+    return bool(before) and _verdict(new) != before
+
+
+def _verdict(queue: Object) -> tuple[object, ...]:
+    conditions = as_maps(at(queue, "status", "conditions"))
+    ours = (c for c in conditions if c.get("type") == TOPOLOGY_READY)
+    return next(((c.get("status"), c.get("reason"), c.get("message")) for c in ours), ())
 
 
 def _written(queue: Object) -> tuple[object, ...]:

@@ -340,6 +340,16 @@ class RunningChain:
         groups = as_maps(at(self.queue(name), "spec", "resourceGroups"))
         return {f["name"]: f["resources"][0]["nominalQuota"] for g in groups for f in g["flavors"]}
 
+    def flavor_capacity(self, name: str) -> int:
+        """Return how many cards or cores of all its nodes a flavor counts."""
+        labels = self.object(RESOURCE_FLAVOR, name)["metadata"]["labels"]
+        return next(int(value) for key, value in labels.items() if key.endswith(".capacity"))
+
+    def detected(self, node: str) -> Object:
+        """Return a node's condition about the cards of its first manufacturer."""
+        conditions = as_maps(at(self.object(DEVICES, node), "status", "conditions"))
+        return dict(next((c for c in conditions if str(c.get("type")).startswith("Detected-")), {}))
+
     def row(self, name: str) -> tuple[str, str, str, str]:
         """Return a type's printed columns: unit, EX/SH/SL/PT, CPU, phase."""
         status = self.type(name)["status"]

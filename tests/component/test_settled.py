@@ -121,6 +121,7 @@ EDITS: tuple[tuple[str, Kind, str, dict[str, Any], bool], ...] = (
     ("queue-checks", CLUSTER_QUEUE, A10G_POOL, {"spec": {"admissionChecksStrategy": CHECKS}}, False),
     ("queue-label", CLUSTER_QUEUE, A10G_POOL, labels({"feature.gpustack.ai/acceleratable": None}), False),
     ("queue-mark", CLUSTER_QUEUE, A10G_POOL, notes({"topology.gpustack.ai/tas-queue": None}), False),
+    ("queue-verdict", CLUSTER_QUEUE, A10G_POOL, {"status": {"conditions": None}}, True),
     ("flavor-label", RESOURCE_FLAVOR, A10G_FLAVOR, labels({f"{A10G_KEY}.capacity": "9"}), False),
     ("flavor-note", RESOURCE_FLAVOR, A10G_FLAVOR, notes({"note.gpustack.ai/product": None}), False),
     ("entrance-owner", LOCAL_QUEUE, A10G_ENTRANCE, {"metadata": {"ownerReferences": None}}, False),

@@ -8,6 +8,7 @@ import pytest
 
 from controllers.merge_condition import condition_operations, merge_condition, unmerged_keys, wait_for_merge
 from controllers.node_view import LABELS_MERGED
+from nodefeature.labels import ACCELERATABLE
 
 
 def node(*conditions: Any) -> dict[str, Any]:
@@ -26,8 +27,18 @@ def test_waits() -> None:
         ({"a": "0"}, [{"a": "1"}], ("a",)),
         ({"a": "1"}, [{"a": "1"}, {"a": "2"}], ()),
         ({"a": "1"}, [], ()),
+        ({ACCELERATABLE: "false"}, [{ACCELERATABLE: "true"}], ()),
+        ({}, [{ACCELERATABLE: "true"}], (ACCELERATABLE,)),
     ],
-    ids=["merged", "missing", "stale", "two NodeFeatures disagree", "no NodeFeature"],
+    ids=[
+        "merged",
+        "missing",
+        "stale",
+        "two NodeFeatures disagree",
+        "no NodeFeature",
+        "our rule saw no card on the bus, the agent found one",
+        "cards unmerged",
+    ],
 )
 def test_unmerged_keys(labels: dict[str, str], features: list[dict[str, str]], want: tuple[str, ...]) -> None:
     assert unmerged_keys(labels, features) == want

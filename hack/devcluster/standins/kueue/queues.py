@@ -102,8 +102,11 @@ class ClusterQueueStatus:
             queue, "Active", status=status, reason=reason, message=message, now=self._clock.time()
         )
         if wanted != {k: v for k, v in as_map(queue.get("status")).items() if k in wanted}:
+            # Kueue updates the whole status of the version it read, so that a condition of others is never lost.
+            version = at(queue, "metadata", "resourceVersion")
+            patch = {"metadata": {"resourceVersion": version}, "status": wanted}
             try:
-                await self._client.patch(CLUSTER_QUEUE, key.name, {"status": wanted}, subresource="status")
+                await self._client.patch(CLUSTER_QUEUE, key.name, patch, subresource="status")
             except NotFound:
                 return DONE
         return DONE

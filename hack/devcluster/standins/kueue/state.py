@@ -39,8 +39,10 @@ def with_condition(
         "observedGeneration": as_int(at(obj, "metadata", "generation")),
         "lastTransitionTime": was.get("lastTransitionTime", stamp) if was.get("status") == status else stamp,
     }
-    others = [dict(c) for c in as_maps(at(obj, "status", "conditions")) if c.get("type") != kind]
-    return [*others, new]
+    shown = [dict(c) for c in as_maps(at(obj, "status", "conditions"))]
+    if was:
+        return [new if c.get("type") == kind else c for c in shown]
+    return [*shown, new]
 
 
 def reserving(workload: Mapping[str, Any]) -> bool:
