@@ -35,9 +35,16 @@ def api_server_context(
 
 
 def server_context(*, certificate_pem: str, key_pem: str, client_ca_pem: str = "") -> ssl.SSLContext:
-    """Return a server side; with a client CA it asks for, but does not insist on, a client certificate."""
+    """Return a server side; with a client CA it asks for, but does not insist on, a client certificate.
+
+    A CA of `client_ca_pem` need not be a root. Sessions are never resumed: a resumed one would carry a certificate that
+    was checked under the trust of its first handshake, and without its chain.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
     load_pair(context, certificate_pem, key_pem)
     if client_ca_pem:
         _trust(context, client_ca_pem)

@@ -1,0 +1,133 @@
+"""The listening socket and its connections.
+
+For: whoever assembles the server, `shutdown`. In: an ASGI application, a TLS context, an address. Out: served requests.
+Promises: HTTP/1.1 with keep-alive of two minutes (a shorter one loses requests of Go clients to a race); dead peers are
+found by TCP keep-alive and user time-out; handshakes and goodbyes have deadlines; the number of connections is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from apiserver.serving.connection import Connection, Idle
+from kube.errors import OperatorError
+
+KEEP_ALIVE_S = 120
+HANDSHAKE_S = 10.0
+GOODBYE_S = 5.0
+MOST_CONNECTIONS = 8192
+_BACKLOG = 4096
+_TCP = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000))
+
+
+def bind(address: str, port: int) -> socket.socket:
+    """Return a bound socket; accepted connections inherit its options."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, value in _TCP:
+        if hasattr(socket, name):
+            bound.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    try:
+        bound.bind((address, port))
+    except OSError as error:
+        bound.close()
+        reason = error.strerror or type(error).__name__
+        raise OperatorError(f"cannot listen on {address}:{port}: {reason}; choose another --secure-port") from error
+    bound.setblocking(False)
+    return bound
+
+
+class Listener:
+    """Serves `app` on a bound socket. `closing` makes answers tell their clients to leave."""
+
+    def __init__(
+        self,
+        app: Any,
+        bound: socket.socket,
+        tls: ssl.SSLContext,
+        *,
+        closing: Callable[[], bool] = lambda: False,
+        most_connections: int = MOST_CONNECTIONS,
+        keep_alive_s: int = KEEP_ALIVE_S,
+    ) -> None:
+        self._config = Config(
+            app,
+            http=Connection,
+            ws="none",
+            loop="none",
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=keep_alive_s,
+        )
+        self._config.load()
+        self._bound = bound
+        self._tls = tls
+        self._closing = closing
+        self._state = ServerState()
+        self._idle = Idle(most_connections)
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        """Return the port that is listened on."""
+        return int(self._bound.getsockname()[1])
+
+    @property
+    def connections(self) -> int:
+        """Return how many connections are open."""
+        return len(self._state.connections)
+
+    @property
+    def busy(self) -> int:
+        """Return how many requests are under way."""
+        return len(self._state.tasks)
+
+    async def open(self) -> None:
+        """Begin to accept."""
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self._config, self._state, idle=self._idle, closing=self._closing),
+            sock=self._bound,
+            ssl=self._tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            ssl_shutdown_timeout=GOODBYE_S,
+        )
+
+    def stop_accepting(self) -> None:
+        """Close the listening socket; idle connections end now, others after their answer."""
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self._state.connections):
+            connection.shutdown()
+
+    async def finish(self, within_s: float) -> None:
+        """Wait for requests under way; cut off what is left."""
+        tasks = set(self._state.tasks)
+        if tasks:
+            await asyncio.wait(tasks, timeout=within_s)
+        for task in tuple(self._state.tasks):
+            task.cancel()
+        for connection in tuple(self._state.connections):
+            connection.transport.abort()
+        if self._state.tasks:
+            await asyncio.wait(set(self._state.tasks), timeout=1)
+        if self._server is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._server.wait_closed()
