@@ -219,7 +219,9 @@ class ControlPlane:
         kube-apiserver follows within 15 s; until then it may still answer from its snapshots.
         """
         url = f"http://127.0.0.1:{self.components.ports.etcd_client}/v3"
-        revision = int(_post(f"{url}/kv/range", {"key": _base64("/registry/controlplane-compaction")})["header"]["revision"])
+        revision = int(
+            _post(f"{url}/kv/range", {"key": _base64("/registry/controlplane-compaction")})["header"]["revision"]
+        )
         # kube-apiserver lists from snapshots of its own until it reads here how far etcd was compacted.
         told = {"key": _base64("compact_rev_key"), "value": _base64(str(revision))}
         _post(f"{url}/kv/put", told)
