@@ -76,7 +76,10 @@ class _Request:
 
 
 class App:
-    """The engine. `paths` serves what is no API path; `authenticate` and `authorize` raise Refusal 401, 403."""
+    """The engine. `authenticate` and `authorize` raise Refusal 401, 403.
+
+    `paths` serves whole paths that are no resource's, also below a group version; `fallback` what nobody else serves.
+    """
 
     def __init__(
         self,
@@ -106,10 +109,18 @@ class App:
         self._draining = False
 
     def drain(self) -> None:
-        """End every watch with a clean EOF; new ones end at once."""
-        self._draining = True
-        for stream in tuple(self._streams):
+        """End every watch with a clean EOF; new ones are refused with 503."""
+        self.refuse_streams()
+        for stream in self.open_streams():
             stream.close()
+
+    def open_streams(self) -> tuple[EventStream, ...]:
+        """Return the watches that are open now, for a shutdown that spreads their ends."""
+        return tuple(self._streams)
+
+    def refuse_streams(self) -> None:
+        """Let no further watch begin."""
+        self._draining = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -147,7 +158,7 @@ class App:
         info = request.info
         request.user = await self._authenticate(scope)
         await self._authorize(request.user, info)
-        if not info.is_resource:
+        if not info.is_resource or info.path in self._paths:
             await self._serve_path(request, scope)
             return
         resource = self._resource(info)

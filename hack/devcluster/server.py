@@ -18,6 +18,7 @@ from apiserver.rest import status
 from apiserver.rest.access import attributes_of, denied
 from apiserver.rest.app import App
 from apiserver.rest.negotiation import encode
+from apiserver.rest.openapi import OpenApi
 from apiserver.rest.options import WriteOptions
 from apiserver.rest.patch import Patch, PatchType
 from apiserver.rest.request_info import RequestInfo, parse
@@ -30,7 +31,6 @@ from hack.devcluster.collector import Collector
 from hack.devcluster.crds import CrdInstaller, crd_spec
 from hack.devcluster.kinds import BUILT_INS, FIRST_NAMESPACES, KindSpec
 from hack.devcluster.objects import ObjectStorage
-from hack.devcluster.openapi import OpenApi
 from hack.devcluster.store import Store
 from kube.clock import Clock, SystemClock
 from nodefeature.fields import name_of

@@ -1,8 +1,9 @@
 """OpenAPI, as much as kubectl needs (spec 03 B4).
 
-For: `server`. In: the catalog. Out: `/openapi/v2`, `/openapi/v3` and one v3 document per group version.
-Promises: every kind and its operations are named, so that kubectl knows that the server validates fields; a CRD's
-schema is shown as it was given; built-in kinds have no schema here and say so.
+For: the devcluster and the aggregated server. In: the catalog. Out: `/openapi/v2`, `/openapi/v3` and one v3 document
+per group version; all of them in one for people.
+Promises: every kind and its operations are named, so that kubectl knows that the server validates fields; a schema is
+shown as the resource gives it; a kind without one says so.
 """
 
 from __future__ import annotations
@@ -49,6 +50,17 @@ class OpenApi:
             await send_bytes(send, b"", code=304, headers=[(b"etag", etag.encode())])
             return
         await send_bytes(send, body, headers=[(b"etag", etag.encode()), (b"vary", b"Accept")])
+
+    def combined(self) -> dict[str, Any]:
+        """Return the documents of all group versions as one."""
+        paths: dict[str, Any] = {}
+        schemas: dict[str, Any] = {}
+        for key in self._keys():
+            document = self._group_document(key)
+            paths |= document["paths"]
+            schemas |= document["components"]["schemas"]
+        info = {"title": "Kubernetes", "version": self._version}
+        return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
     def _document(self, path: str) -> dict[str, Any] | None:
         if path == "/openapi/v2":
