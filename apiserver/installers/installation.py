@@ -13,6 +13,7 @@ Promises:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +27,7 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.errors import Forbidden, NotFound, OperatorError
 from kube.informer import Informer
-from kube.reconciler import Key, Rule, Selection
+from kube.reconciler import Rule, Selection
 from kube.store import Change, Store
 from nodefeature.fields import at
 from nodefeature.kinds import NAMESPACE
@@ -62,6 +63,7 @@ class Installation:
         self._clock = clock
         self._rng = rng
         self._going = False
+        self._wake = asyncio.Event()
         self._complaints: dict[str, str] = {}
         self.prepared = False
         self.registered = False
@@ -100,8 +102,12 @@ class Installation:
         await self._insist([("APIServices", api_services)])
         self.registered = True
 
-    async def repair(self, route: Callable[[], Route], wait: Callable[[float], Awaitable[None]]) -> None:
-        """Repair absence for ever; `wait` returns after so many seconds, or earlier when there is reason to look."""
+    def look_again(self) -> None:
+        """Let `repair` look now: a CA bundle changed, or the namespace goes."""
+        self._wake.set()
+
+    async def repair(self, route: Callable[[], Route]) -> None:
+        """Repair absence until our namespace goes, then take the APIServices away."""
         installers = self._installers
 
         async def api_services() -> None:
@@ -115,7 +121,7 @@ class Installation:
         if installers.outside is not None:
             steps.append(("Service", installers.outside.ensure))
         while not self._going:
-            await wait(REPAIR_S * self._rng.uniform(0.8, 1.2))
+            await self._wait(REPAIR_S * self._rng.uniform(0.8, 1.2))
             for name, step in steps:
                 if not self._going:
                     await self._try(name, step)
@@ -138,10 +144,15 @@ class Installation:
         if going and not self._going:
             log.info("namespace is going", extra={"kind": "Namespace", "object": self._namespace})
             self._going = True
-            self.on_going()
+            self.look_again()
 
-    def on_going(self) -> None:
-        """Replaced by whoever waits in `repair`."""
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with self._clock.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
 
     async def _insist(self, steps: Sequence[Step], *, even_going: bool = False) -> None:
         """Try each step until it succeeds; what is forbidden is said and left to others."""
