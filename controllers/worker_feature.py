@@ -18,6 +18,7 @@ from nodefeature.fields import annotations_of, as_maps, at, labels_of, name_of, 
 from nodefeature.keys import GENERIC, cpu_annotation, manufacturer_of
 from nodefeature.kinds import NODE
 from nodefeature.labels import (
+    ARCH,
     CPU_ANNOTATION_PREFIX,
     CPU_FAMILY,
     CPU_ID,
@@ -28,6 +29,7 @@ from nodefeature.labels import (
     MANAGED,
     NFD_NODE_NAME,
     NOTE_PREFIX,
+    OS,
     TOPOLOGY_PROFILE,
     TRUE,
 )
@@ -142,11 +144,11 @@ def identity_strength(node: object) -> str:
 
 
 def identity_inputs(node: object) -> tuple[object, ...]:
-    """Return everything of a Node that the worker's NodeFeature depends on."""
+    """Return everything of a Node that the worker's NodeFeature, and what is said about its labels, depends on."""
     labels = labels_of(node)
     return (
         {key: value for key, value in labels.items() if key.startswith(_WATCHED_PREFIXES) or key == TOPOLOGY_PROFILE},
-        tuple(labels.get(key) for key in (CPU_VENDOR, CPU_FAMILY, CPU_ID)),
+        tuple(labels.get(key) for key in (CPU_VENDOR, CPU_FAMILY, CPU_ID, OS, ARCH)),
         annotations_of(node).get(CPU_ANNOTATION_PREFIX + "name"),
         at(node, "status", "capacity", "cpu"),
         uid_of(node),

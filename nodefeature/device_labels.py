@@ -20,7 +20,7 @@ from nodefeature.fields import as_int, as_list, as_map, as_str
 from nodefeature.keys import clean_key, manufacturer_of
 from nodefeature.manufacturers import MANUFACTURER_NAMES
 from nodefeature.product_names import label_value_of
-from nodefeature.quantity import memory_label
+from nodefeature.quantity import QuantityInvalid, memory_label, parse_amount
 
 _KNOWN = frozenset(MANUFACTURER_NAMES)
 # What stands behind a key in the labels that describe it. A product may well be called "true".
@@ -174,8 +174,10 @@ def read_devices(labels: Mapping[str, str]) -> DeviceReading:
         if len(found) > 1:
             spelled = ", ".join(repr(spelling) for spelling in found)
             problems.append(f"device labels {spelled} clean to one key {key!r}; {found[0]!r} counts")
-        problems += count_problems(labels, f"{keys.DEVICE_PREFIX}{found[0]}.count")
+        label = keys.DEVICE_PREFIX + found[0]
+        problems += (*count_problems(labels, f"{label}.count"), *_memory_problems(labels, f"{label}.memory"))
         models.append(_model(labels, key, found[0]))
+    problems += _strangers(labels)
     return DeviceReading(tuple(models), tuple(problems))
 
 
@@ -191,6 +193,27 @@ def count_problems(labels: Mapping[str, str], label: str) -> tuple[str, ...]:
     if value is None or _COUNT.fullmatch(value):
         return ()
     return (f"label {label}={value!r} must be a plain number such as 8; it counts as nothing",)
+
+
+def _memory_problems(labels: Mapping[str, str], label: str) -> tuple[str, ...]:
+    value = labels.get(label)
+    if value is None:
+        return ()
+    try:
+        parse_amount(value, field=f"label {label}")
+    except QuantityInvalid as refused:
+        return (f"{refused}; its memory counts as nothing",)
+    return ()
+
+
+def _strangers(labels: Mapping[str, str]) -> Iterable[str]:
+    """Name counts of models whose manufacturer nobody here knows."""
+    for label in labels:
+        if label.startswith(keys.DEVICE_PREFIX) and label.endswith(".count"):
+            spelling = label.removeprefix(keys.DEVICE_PREFIX)
+            maker = spelling.partition("-")[0]
+            if maker not in _KNOWN and labels.get(label.removesuffix(".count")) == keys.TRUE:
+                yield f"label {label}: {maker!r} is none of {', '.join(sorted(_KNOWN))}; it counts as nothing"
 
 
 def is_accelerated(labels: Mapping[str, str]) -> bool:
