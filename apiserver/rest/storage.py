@@ -158,6 +158,8 @@ class Column:
     description: str = ""
     priority: int = 0
     render: Callable[[Mapping[str, Any]], Cell] | None = None
+    declared: bool = False
+    """Declared by a CRD: its definition then names the type `date`, where built-in columns say `string`."""
 
 
 @dataclass(frozen=True, slots=True)

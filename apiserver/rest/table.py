@@ -35,7 +35,7 @@ def definitions(columns: Sequence[Column]) -> list[dict[str, Any]]:
     return [
         {
             "name": column.name,
-            "type": "string" if column.type == "date" else column.type,
+            "type": "string" if column.type == "date" and not column.declared else column.type,
             "format": column.format,
             "description": column.description,
             "priority": column.priority,

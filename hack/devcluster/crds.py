@@ -53,6 +53,7 @@ def crd_spec(clock: Clock) -> KindSpec:
         ("crd", "crds"),
         status=True,
         generation=True,
+        unconditional_update=False,
         columns=(NAME, Column("Created At", ".metadata.creationTimestamp", format="date-time")),
         prepare=prepare,
         check=check_crd,
@@ -143,7 +144,7 @@ class CrdInstaller:
         kind = Kind(spec["group"], version["name"], names["plural"], names["kind"], spec["scope"] == "Namespaced")
         has_status = at(version, "subresources", "status") is not None
         fields = tuple(as_str(f.get("jsonPath")).removeprefix(".") for f in as_maps(version.get("selectableFields")))
-        row = KindSpec(kind, status=has_status, generation=True, fields=fields)
+        row = KindSpec(kind, status=has_status, generation=True, fields=fields, unconditional_update=False)
         storage = ObjectStorage(self._store, row, clock=self._clock, rng=self._rng, schema=compile_schema(document))
         self.storages[obj["metadata"]["name"]] = storage
         status_entry = {"status": Subresource("status", kind.kind, ("get", "patch", "update"))}
@@ -180,6 +181,7 @@ def _columns(declared: list[Mapping[str, Any]]) -> tuple[Column, ...]:
                 format=as_str(column.get("format")),
                 description=as_str(column.get("description")),
                 priority=as_int(column.get("priority")),
+                declared=True,
             )
             for column in declared
         ),

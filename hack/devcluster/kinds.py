@@ -40,6 +40,8 @@ class KindSpec:
     prepare: Callable[[Object], None] | None = None
     check: Callable[[Object], list[Cause]] | None = None
     """More rules than the schema, on every write of the whole object."""
+    unconditional_update: bool = True
+    """An update may leave its resourceVersion out."""
     path_names: bool = False
     """Names need only be path segments (RBAC), not DNS names."""
     categories: tuple[str, ...] = ()
@@ -185,7 +187,7 @@ BUILT_INS: tuple[KindSpec, ...] = (
     KindSpec(kinds.SERVICE_ACCOUNT, ("sa",)),
     KindSpec(kinds.EVENT, ("ev",), fields=_EVENT_FIELDS, columns=_EVENT_COLUMNS),
     KindSpec(kinds.PERSISTENT_VOLUME_CLAIM, ("pvc",), status=True, prepare=prepare_claim),
-    KindSpec(kinds.LEASE),
+    KindSpec(kinds.LEASE, unconditional_update=False),
     KindSpec(kinds.STORAGE_CLASS, ("sc",)),
     KindSpec(_kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False), ("pc",)),
     KindSpec(_kind(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False), path_names=True),

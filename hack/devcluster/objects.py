@@ -30,6 +30,7 @@ from hack.devcluster.store import Entry, Object, Shelf, ShelfStream, Store
 from kube.clock import Clock, second_time
 from nodefeature.fields import as_int, as_list, as_map, as_str, at
 
+_VERSION = "metadata.resourceVersion"
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_GENERATED = 58
 _FINISHED = frozenset({"Succeeded", "Failed"})
@@ -267,6 +268,9 @@ class ObjectStorage:
 
     def _check_identity(self, entry: Entry, meta: Mapping[str, Any], *, patching: bool) -> None:
         version = meta.get("resourceVersion")
+        if not version and not patching and not self.spec.unconditional_update:
+            cause = Cause("FieldValueInvalid", "Invalid value: 0: must be specified for an update", _VERSION)
+            self._raise_invalid(entry.name, [cause])
         if version and version != str(entry.version):
             raise self._conflict(entry.name, status.STALE)
         if meta.get("uid") and meta["uid"] != entry.uid and patching:

@@ -200,8 +200,10 @@ def _object_check(node: Mapping[str, Any], at: str) -> Check:
     def check(value: Any, path: str, report: Report) -> None:
         if not isinstance(value, dict):
             return
+        for name in [name for name in value if value[name] is None and name in properties and name not in nullable]:
+            del value[name]
         for name, encoded in defaults.items():
-            if name not in value or (value[name] is None and name not in nullable):
+            if name not in value:
                 value[name] = orjson.loads(encoded)
         prefix = f"{path}." if path else ""
         for name in list(value):

@@ -14,9 +14,9 @@ import pytest
 
 from hack.controlplane.control_plane import REPOSITORY
 from hack.controlplane.tools import DEFAULT_CACHE
+from nodefeature.kinds import Kind
 from tests.protocol import backends
 from tests.protocol.differences import DEVCLUSTER, SERVERS
-from nodefeature.kinds import Kind
 from tests.protocol.samples import KINDS, OURS, Shelf, kind_id
 from tests.protocol.wire import Object, Server
 
@@ -32,7 +32,9 @@ def wanted() -> list[str]:
 
 
 @pytest.fixture(scope="session", params=wanted())
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Server]:
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> Iterator[Server]:
     """Return one server under test."""
     if request.param == DEVCLUSTER:
         with backends.devcluster(tmp_path_factory.mktemp("devcluster")) as running:

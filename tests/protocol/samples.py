@@ -36,11 +36,25 @@ def _content(kind: Kind) -> Object:
     if kind == CONFIG_MAP:
         return {"data": {"text": "a"}}
     if kind == INSTANCE:
-        return {"spec": {"type": "cards", "image": "registry.example/app:1", "volume": {"persistentVolume": "data"}}}
+        return {
+            "spec": {"type": "cards", "image": "registry.example/app:1", "volume": {"persistent": {"name": "data"}}}
+        }
     unit = {"cpu": "4", "ram": "16Gi"}
     return {
         "spec": {"acceleratable": False, "os": "linux", "arch": "amd64", "unitResources": unit, "localStorage": "100Gi"}
     }
+
+
+def type_status(**more: Any) -> Object:
+    """Return a status that an InstanceType may have."""
+    view = {"onceMaxRequest": "0", "remaining": "0", "capacity": "0"}
+    views = ("accelerator", "acceleratorShared", "acceleratorSliced", "acceleratorPartitioned", "cpu")
+    return {"phase": "Active", **dict.fromkeys(views, view), **more}
+
+
+def status(kind: Kind) -> Object:
+    """Return a status of one of our kinds."""
+    return type_status() if kind == INSTANCE_TYPE else {"phase": "Active"}
 
 
 def change(kind: Kind, text: str) -> Object:

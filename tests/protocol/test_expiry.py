@@ -5,11 +5,11 @@ One compaction serves all kinds: kube-apiserver looks for one every 15 s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from nodefeature.kinds import Kind
+from nodefeature.kinds import INSTANCE, Kind
 from tests.protocol.samples import KINDS, Shelf, change, kind_id
 from tests.protocol.wire import Answer, Object, Server, names, version_of
 
@@ -80,6 +80,10 @@ def test_a_list_exactly_at_an_old_version_is_gone(past: Past) -> None:
 
 def test_a_watch_of_the_far_past_is_expired(past: Past) -> None:
     server = past.shelf.server
+    if not past.shelf.kind.group:
+        past = replace(
+            past, shelf=Shelf(server, INSTANCE, past.shelf.prefix)
+        )  # a built-in kind's cache reaches back to 1
     answer = server.ask("GET", past.shelf.path, watch="true", timeoutSeconds="1", resourceVersion="1")
     in_stream = answer.code == 200
     assert in_stream is server.answer_of("expired-watch-in-stream")

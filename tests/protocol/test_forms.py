@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodefeature.kinds import CONFIG_MAP, INSTANCE, INSTANCE_TYPE
-from tests.protocol.samples import Shelf
+from tests.protocol.samples import Shelf, type_status
 from tests.protocol.wire import METADATA, METADATA_LIST, TABLE, Server, version_of
 
 COLUMNS = {
@@ -44,7 +44,7 @@ def test_a_table_of_a_list(shelf: Shelf) -> None:
 def test_cells_come_from_the_status(server: Server, namespace: str) -> None:
     shelf = Shelf(server, INSTANCE_TYPE, namespace)
     shelf.create("a")
-    server.patch(shelf.at("a", "status"), {"status": {"phase": "Active", "summary": {"unit": "4/16Gi/100Gi"}}})
+    server.patch(shelf.at("a", "status"), {"status": type_status(summary={"unit": "4/16Gi/100Gi"})})
     table = server.ok("GET", shelf.at("a"), accept=TABLE)
     assert table["rows"][0]["cells"][:6] == [shelf.name("a"), None, "4/16Gi/100Gi", None, None, "Active"]
 
@@ -107,7 +107,12 @@ def test_a_form_nobody_makes_is_not_acceptable(shelf: Shelf, accept: str) -> Non
     assert (answer.code, answer.reason) == (406, "NotAcceptable")
 
 
-@pytest.mark.parametrize("accept", ["*/*", "application/*", "application/json;charset=utf-8"])
+def test_any_subtype_is_acceptable(shelf: Shelf) -> None:
+    code = shelf.server.ask("GET", shelf.path, accept="application/*").code
+    assert code == (shelf.server.answer_of("any-subtype-of-built-in-kinds") if shelf.kind == CONFIG_MAP else 200)
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json;charset=utf-8"])
 def test_any_json_is_acceptable(shelf: Shelf, accept: str) -> None:
     assert shelf.server.ok("GET", shelf.path, accept=accept)["kind"] == f"{shelf.kind.kind}List"
 

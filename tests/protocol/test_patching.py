@@ -6,7 +6,7 @@ import pytest
 
 from nodefeature.fields import as_maps, at
 from nodefeature.kinds import CONFIG_MAP, INSTANCE, INSTANCE_TYPE
-from tests.protocol.samples import Shelf, change
+from tests.protocol.samples import Shelf, change, type_status
 from tests.protocol.wire import APPLY, JSON_PATCH, MERGE, Object, Server, version_of
 
 
@@ -25,11 +25,12 @@ def test_a_version_in_a_merge_patch_is_a_precondition(shelf: Shelf) -> None:
     assert (answer.code, answer.reason) == (409, "Conflict")
 
 
-def test_a_uid_in_a_merge_patch_is_a_precondition(shelf: Shelf) -> None:
+def test_a_merge_patch_may_not_change_the_uid(shelf: Shelf) -> None:
     shelf.create("a")
     patch = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000", "annotations": {"note": "1"}}}
     answer = shelf.server.ask("PATCH", shelf.at("a"), patch, type_=MERGE)
-    assert (answer.code, answer.reason) == (409, "Conflict")
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    assert answer.causes == {"metadata.uid": "FieldValueInvalid"}
 
 
 def test_a_patch_of_nothing_is_not_found(shelf: Shelf) -> None:
@@ -130,9 +131,7 @@ def test_an_apply_wants_a_manager(shelf: Shelf) -> None:
 
 
 def test_an_apply_of_another_name_is_refused(shelf: Shelf) -> None:
-    answer = shelf.server.ask(
-        "PATCH", shelf.at("a"), shelf.object("b"), type_=APPLY, fieldManager="one", force="true"
-    )
+    answer = shelf.server.ask("PATCH", shelf.at("a"), shelf.object("b"), type_=APPLY, fieldManager="one", force="true")
     assert (answer.code, answer.reason) == (400, "BadRequest")
 
 
@@ -151,13 +150,13 @@ def test_an_applied_status_is_its_own(server: Server, namespace: str) -> None:
         "apiVersion": INSTANCE_TYPE.api_version,
         "kind": "InstanceType",
         "metadata": {"name": shelf.name("a")},
-        "status": {"phase": "Active"},
+        "status": type_status(),
     }
     query = {"fieldManager": "state", "force": "true"}
     applied = server.ok("PATCH", shelf.at("a", "status"), body, type_=APPLY, **query)
-    assert applied["status"] == {"phase": "Active"}
+    assert applied["status"] == type_status()
     assert applied["spec"]["os"] == "linux"
-    assert apply(shelf, shelf.object("a"))["status"] == {"phase": "Active"}
+    assert apply(shelf, shelf.object("a"))["status"] == type_status()
 
 
 def test_a_list_map_is_applied_by_key(server: Server, namespace: str) -> None:
@@ -168,6 +167,14 @@ def test_a_list_map_is_applied_by_key(server: Server, namespace: str) -> None:
     second = {**first, "spec": {"env": [{"name": "B", "value": "2"}]}}
     applied = apply(shelf, second, manager="two")
     assert applied["spec"]["env"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+
+
+def test_an_apply_of_an_unknown_field(server: Server, namespace: str) -> None:
+    shelf = Shelf(server, INSTANCE, namespace)
+    body = shelf.object("a")
+    body["spec"]["colour"] = "red"
+    answer = server.ask("PATCH", shelf.at("a"), body, type_=APPLY, fieldManager="one", force="true")
+    assert answer.code == server.answer_of("apply-of-an-unknown-field")
 
 
 def test_a_plain_write_owns_fields_too(server: Server, namespace: str) -> None:

@@ -156,7 +156,13 @@ def test_an_unknown_field_selector_is_refused(shelf: Shelf) -> None:
 def test_a_secret_is_selected_by_type(server: Server, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/secrets"
     for name, type_ in {"plain": "Opaque", "typed": "example.com/typed"}.items():
-        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": type_, "stringData": {"a": "b"}}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name},
+            "type": type_,
+            "stringData": {"a": "b"},
+        }
         server.ok("POST", path, body)
     listed = server.ok("GET", path, fieldSelector="type=example.com/typed")
     assert names(listed) == ["typed"]

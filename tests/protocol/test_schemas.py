@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodefeature.kinds import INSTANCE, INSTANCE_TYPE
-from tests.protocol.samples import Shelf
+from tests.protocol.samples import Shelf, type_status
 from tests.protocol.wire import MERGE, Server
 
 
@@ -68,7 +68,7 @@ def test_strict_patches_are_refused_too(instances: Shelf) -> None:
 def test_a_field_named_twice(instances: Shelf) -> None:
     body = (
         b'{"apiVersion": "worker.gpustack.ai/v1alpha1", "kind": "Instance", "metadata": {"name": "twice"},'
-        b' "spec": {"type": "a", "type": "b", "image": "i", "volume": {"persistentVolume": "data"}}}'
+        b' "spec": {"type": "a", "type": "b", "image": "i", "volume": {"persistent": {"name": "data"}}}}'
     )
     answer = instances.server.ask("POST", instances.path, body, fieldValidation="Strict")
     assert answer.code == instances.server.answer_of("a-field-named-twice-strictly")
@@ -119,7 +119,7 @@ def test_a_patch_may_not_make_an_object_invalid(instances: Shelf) -> None:
 
 def test_a_status_is_validated(types: Shelf) -> None:
     types.create("a")
-    patch = {"status": {"accelerator": {"onceMaxRequest": "8", "remaining": "x"}}}
+    patch = {"status": type_status(accelerator={"onceMaxRequest": "8", "remaining": "x"})}
     answer = types.server.ask("PATCH", types.at("a", "status"), patch, type_=MERGE)
     assert answer.causes == {
         "status.accelerator.capacity": "FieldValueRequired",
@@ -131,5 +131,5 @@ def test_a_status_is_validated(types: Shelf) -> None:
 def test_quantities_are_numbers_or_text(types: Shelf, amount: object) -> None:
     types.create("a")
     view = {"onceMaxRequest": amount, "remaining": amount, "capacity": amount}
-    patched = types.server.patch(types.at("a", "status"), {"status": {"accelerator": view}})
+    patched = types.server.patch(types.at("a", "status"), {"status": type_status(accelerator=view)})
     assert patched["status"]["accelerator"] == view

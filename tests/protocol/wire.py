@@ -131,7 +131,13 @@ class Server:
             yield (Event(line["type"], line["object"]) for line in map(json.loads, answer.iter_lines()))
 
     def until(
-        self, path: str, test: Callable[[Answer], object], *, timeout_s: float = 20.0, pause_s: float = 0.05, **query: str
+        self,
+        path: str,
+        test: Callable[[Answer], object],
+        *,
+        timeout_s: float = 20.0,
+        pause_s: float = 0.05,
+        **query: str,
     ) -> Answer:
         """Ask again until the answer passes: for what a server does behind a request and tells no watch."""
         deadline = time.monotonic() + timeout_s

@@ -32,7 +32,7 @@ RULES: list[tuple[str, dict[str, Any], Any, list[tuple[str, str]]]] = [
     ("integer is a bool", INTEGER, True, [("spec", TYPE)]),
     ("integer is a fraction", INTEGER, 1.5, [("spec", TYPE)]),
     ("integer is a whole float", INTEGER, 2.0, []),
-    ("null", STRING, None, [("spec", TYPE)]),
+    ("null", STRING, None, []),
     ("nullable null", {**STRING, "nullable": True}, None, []),
     ("number", {"type": "number"}, 1.5, []),
     ("boolean", {"type": "boolean"}, "true", [("spec", TYPE)]),
