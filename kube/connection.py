@@ -235,12 +235,17 @@ class Connection:
         headers = {"accept": "application/json"}
         if request.content is not None:
             headers["content-type"] = request.content_type
-        headers.update(request.headers)
+        for name, _ in request.headers:
+            headers.pop(name, None)
         credentials = await self._source.current()
         if credentials.token:
             headers["authorization"] = f"Bearer {credentials.token}"
         built = client.build_request(
-            request.method, request.path, params=request.query or None, content=request.content, headers=headers
+            request.method,
+            request.path,
+            params=request.query or None,
+            content=request.content,
+            headers=[*headers.items(), *request.headers],
         )
         built.extensions["timeout"] = {"connect": CONNECT_S, "read": None, "write": None, "pool": None}
         if credentials.server_name:

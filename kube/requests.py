@@ -45,7 +45,7 @@ class Request:
     content: bytes | None = None
     content_type: str = JSON
     headers: Query = ()
-    """Headers beside those of the connection; they win over its own (`accept`, `user-agent`)."""
+    """Headers beside those of the connection; a lower-case `accept` replaces its own. Names may repeat."""
 
     @property
     def safe(self) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from apiserver.resources.context import Context
+from apiserver.context import Context
+from apiserver.resources import devices, instance, instance_type
 from apiserver.rest.storage import Resource
 from kube.reconciler import Rule
 
 __all__ = ["RBAC", "Context", "build_resources"]
 
-RBAC: tuple[Rule, ...] = ()
+MODULES = (devices, instance, instance_type)
+RBAC: tuple[Rule, ...] = tuple(rule for module in MODULES for rule in module.RBAC)
 """What the server's own account needs for all of them."""
 
 
 def build_resources(context: Context) -> list[Resource]:
     """Return every resource for the catalog, in the order of discovery: `Catalog(build_resources(context))`."""
-    return []
+    return [module.resource(context) for module in MODULES]

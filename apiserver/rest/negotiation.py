@@ -21,7 +21,7 @@ from apiserver.rest import status
 
 JSON_TYPE = "application/json"
 YAML_TYPE = "application/yaml"
-_YAML_TYPES = frozenset({YAML_TYPE, "application/x-yaml", "text/yaml", "text/x-yaml"})
+YAML_TYPES = frozenset({YAML_TYPE, "application/x-yaml", "text/yaml", "text/x-yaml"})
 _ANY = frozenset({"*/*", "application/*", JSON_TYPE})
 _META_VERSIONS = frozenset({"v1", "v1beta1"})
 _PARAMETERS = frozenset({"q", "as", "g", "v", "charset", "profile"})
@@ -99,7 +99,7 @@ def negotiate(accept: str, verb: str) -> Form:
 
 def _form(clause: Clause, verb: str) -> Form | None:
     view = clause.parameters.get("as", "")
-    if clause.media_type in _YAML_TYPES:
+    if clause.media_type in YAML_TYPES:
         plain = verb != "watch" and not view
         return Form(View.YAML) if plain else None
     if clause.media_type not in _ANY or not _parameters_known(clause, verb):
@@ -139,7 +139,7 @@ def decode(body: bytes, content_type: str) -> Any:
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type in ("", JSON_TYPE, "*/*"):
         return decode_json(body)
-    if media_type in _YAML_TYPES:
+    if media_type in YAML_TYPES:
         return decode_yaml(body)
     raise status.unsupported_media_type((JSON_TYPE, YAML_TYPE))
 

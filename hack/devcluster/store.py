@@ -74,6 +74,11 @@ class Entry(Document):
         return self.namespace if path == "metadata.namespace" else self.fields.get(path, "")
 
 
+def _ordered(obj: Object) -> Object:
+    """Return the object as kube-apiserver writes it: version, kind and metadata first."""
+    return {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), "metadata": obj["metadata"], **obj}
+
+
 def _field_text(obj: Object, path: str) -> str:
     value = at(obj, *path.split("."))
     if isinstance(value, bool):
@@ -334,7 +339,7 @@ class Store:
         """Store a new state; `obj` gets its resourceVersion."""
         version = self.version + 1
         obj["metadata"]["resourceVersion"] = str(version)
-        entry = Entry(encode(obj), obj, version, shelf.fields)
+        entry = Entry(encode(_ordered(obj)), obj, version, shelf.fields)
         self._pending.append((_PUT, (shelf.resource, entry.namespace, entry.name, version, entry.data)))
         self._publish(shelf, Change(version, "ADDED" if previous is None else "MODIFIED", entry, previous))
         return entry
@@ -343,7 +348,7 @@ class Store:
         """Delete an object whose last state is `obj`."""
         version = self.version + 1
         obj["metadata"]["resourceVersion"] = str(version)
-        entry = Entry(encode(obj), obj, version, shelf.fields)
+        entry = Entry(encode(_ordered(obj)), obj, version, shelf.fields)
         self._pending.append((_REMOVE, (shelf.resource, entry.namespace, entry.name)))
         self._publish(shelf, Change(version, "DELETED", entry, previous))
         return entry

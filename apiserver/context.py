@@ -6,23 +6,21 @@ Out: one frozen value. Promises: nothing here is opened or started.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from apiserver.forwarding.open_streams import OpenStreams
-from apiserver.rest.request_info import RequestInfo
-from apiserver.rest.storage import User
+from apiserver.rest.app import Authorize
 from kube.client import Client
 from kube.clock import Clock, SystemClock
 from nodefeature.labels import SYSTEM_NAMESPACE
 
-Authorize = Callable[[User, RequestInfo], Awaitable[None]]
-"""Raises Refusal 403 for what a user may not do: the engine's own authorizer."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """`impersonate`: forwarded writes carry the user, so that audit and policies of the cluster see who asked."""
+    """`authorize` is the engine's own authorizer, which raises Refusal 403 for what a user may not do.
+
+    `impersonate`: forwarded writes carry the user, so that audit and policies of the cluster see who asked.
+    """
 
     client: Client
     authorize: Authorize

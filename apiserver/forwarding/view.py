@@ -1,0 +1,329 @@
+"""A v1 view over a custom resource: one connector per kind.
+
+For: the resource modules, one line each. In: authorized calls on an ASGI connection. Out: kube-apiserver's own answers
+under the view's version.
+Promises:
+- nothing that is relayed is parsed (see `rewriting`, `splicing`); Tables and metadata-only forms are kube-apiserver's;
+- upstream is asked for JSON alone; a client that takes neither JSON nor YAML gets 406;
+- one upstream watch for each watch of a client; ERROR events pass through; it ends with a clean EOF when upstream ends
+  or breaks off, when the client is gone, or when this server drains;
+- an apply by someone who may not create only updates: it is sent with the live uid;
+- `Warning`, `Retry-After` and `Audit-ID` pass back; a refusal of this server's own credentials is 503, never 401.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import orjson
+
+from apiserver.forwarding import strategic, upstream
+from apiserver.forwarding.open_streams import OpenStreams
+from apiserver.forwarding.patching import splice_json_patch
+from apiserver.forwarding.rewriting import Renaming, Rewriter
+from apiserver.forwarding.splicing import Splice, off_loop
+from apiserver.rest import negotiation, status, table
+from apiserver.rest.app import READ_DEADLINE_S, WRITE_DEADLINE_S, Authorize, manager_of
+from apiserver.rest.negotiation import Form, View
+from apiserver.rest.options import delete_options
+from apiserver.rest.patch import PatchType
+from apiserver.rest.request_info import RequestInfo
+from apiserver.rest.responses import NO_CACHE, Receive, Send, end_stream, read_body, send_bytes, send_piece
+from apiserver.rest.storage import Call
+from kube.client import Client
+from kube.connection import Answer
+from kube.errors import Unreachable
+from kube.requests import Request
+from nodefeature.fields import as_map, as_str, at
+from nodefeature.kinds import Kind
+
+CONFLICT_RETRIES = 5
+_PASSED_BACK = ("warning", "retry-after", "audit-id")
+_JSON_TYPES = frozenset({"", "*/*", negotiation.JSON_TYPE})
+Pairs = list[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """One request of a client, and where its answer goes."""
+
+    call: Call
+    headers: Mapping[bytes, bytes]
+    form: Form
+    receive: Receive
+    send: Send
+
+    @property
+    def info(self) -> RequestInfo:
+        return self.call.info
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get(b"content-type", b"").decode("latin-1")
+
+    @property
+    def manager(self) -> str:
+        return manager_of(self.headers.get(b"user-agent", b"").decode("latin-1"))
+
+    async def body(self) -> bytes:
+        if self.headers.get(b"content-encoding", b"") not in (b"", b"identity"):
+            raise status.unsupported_media_type((negotiation.JSON_TYPE,))
+        announced = self.headers.get(b"content-length", b"")
+        return await read_body(self.receive, announced=int(announced) if announced.isdigit() else 0)
+
+
+class CrdView:
+    """The connector of one kind."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        client: Client,
+        *,
+        version: str,
+        authorize: Authorize,
+        open_streams: OpenStreams,
+        impersonate: bool = False,
+    ) -> None:
+        self._kind = kind
+        self._client = client
+        self._authorize = authorize
+        self._open_streams = open_streams
+        self._impersonate = impersonate
+        self._rewriter = Rewriter(Renaming(kind.group, kind.version, version, kind.kind))
+        self._splice = Splice(f"{kind.group}/{version}", kind.api_version)
+
+    async def __call__(self, call: Call, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request; raises Refusal."""
+        headers = dict(scope["headers"])
+        form = negotiation.negotiate(headers.get(b"accept", b"").decode("latin-1"), call.info.verb)
+        table.check_include(call.info.query.get("includeObject", ""))
+        exchange = _Exchange(call, headers, form, receive, send)
+        match call.info.verb:
+            case "watch":
+                await self._watch(exchange)
+            case "get" | "list":
+                await self._relay(exchange, self._request(exchange))
+            case "delete" | "deletecollection":
+                await self._delete(exchange)
+            case "patch":
+                await self._patch(exchange)
+            case _:
+                await self._write(exchange)
+
+    def _request(self, exchange: _Exchange, content: bytes | None = None, content_type: str = "") -> Request:
+        """Return the upstream request; a write carries the manager and, when asked for, the user."""
+        verb = exchange.info.verb
+        writing = verb in upstream.WRITES
+        identity = upstream.impersonation(exchange.call.user) if writing and self._impersonate else ()
+        headers = [("accept", upstream.accept_header(exchange.form)), *upstream.audit_header(exchange.headers)]
+        applying = content_type == PatchType.APPLY.value
+        return upstream.build(
+            exchange.call,
+            self._kind,
+            headers=(*headers, *identity),
+            content=content,
+            content_type=content_type or negotiation.JSON_TYPE,
+            # An apply must name its manager by itself: upstream refuses one that does not.
+            manager=exchange.manager if verb in ("create", "update", "patch") and not applying else "",
+        )
+
+    # Reads and answers
+
+    @asynccontextmanager
+    async def _asked(self, request: Request) -> AsyncIterator[Answer]:
+        first_s = READ_DEADLINE_S if request.safe else WRITE_DEADLINE_S
+        try:
+            async with self._client.connection.exchange(request, first_s=first_s) as answer:
+                if answer.code == 401:
+                    raise status.unavailable("kube-apiserver refuses the credentials of this server")
+                yield answer
+        except Unreachable as error:
+            raise status.unavailable("kube-apiserver cannot be reached, please try again") from error
+
+    async def _relay(self, exchange: _Exchange, request: Request) -> None:
+        async with self._asked(request) as answer:
+            await self._relay_answer(exchange, answer)
+
+    async def _relay_answer(self, exchange: _Exchange, answer: Answer) -> None:
+        headers = list(_passed_back(answer))
+        if not answer.is_success:
+            await _send(exchange, answer.code, await answer.body(), headers)
+            return
+        if exchange.info.verb in ("list", "deletecollection") and exchange.form.view is not View.YAML:
+            await exchange.send({"type": "http.response.start", "status": answer.code, "headers": headers})
+            async for chunk in self._rewriter.chunks(answer.chunks):
+                await send_piece(exchange.send, chunk)
+            await end_stream(exchange.send)
+            return
+        body = self._rewriter.one(await answer.body())
+        if exchange.form.view is View.YAML:
+            body = await asyncio.to_thread(negotiation.to_yaml, body)
+        await _send(exchange, answer.code, body, headers)
+
+    async def _watch(self, exchange: _Exchange) -> None:
+        if self._open_streams.refusing:
+            raise status.unavailable("the server is shutting down")
+        async with self._asked(self._request(exchange)) as answer:
+            if not answer.is_success:
+                await self._relay_answer(exchange, answer)
+                return
+            headers = list(_passed_back(answer))
+            await exchange.send({"type": "http.response.start", "status": 200, "headers": headers})
+            await _until_ended(self._pump(exchange, answer), exchange.receive, self._open_streams)
+            await end_stream(exchange.send)
+
+    async def _pump(self, exchange: _Exchange, answer: Answer) -> None:
+        with suppress(Unreachable):  # the client resumes at the last version it saw
+            async for lines in self._rewriter.lines(answer.chunks):
+                await send_piece(exchange.send, lines)
+
+    # Writes
+
+    async def _write(self, exchange: _Exchange) -> None:
+        body, media_type = await exchange.body(), exchange.content_type.partition(";")[0].strip().lower()
+        if media_type in _JSON_TYPES:
+            spliced, media_type = await self._splice.json(body), negotiation.JSON_TYPE
+        elif media_type in negotiation.YAML_TYPES:
+            spliced, media_type = await self._splice.yaml(body), negotiation.YAML_TYPE
+        else:
+            raise status.unsupported_media_type((negotiation.JSON_TYPE, negotiation.YAML_TYPE))
+        await self._relay(exchange, self._request(exchange, spliced, media_type))
+
+    async def _delete(self, exchange: _Exchange) -> None:
+        body = await exchange.body()
+        options = negotiation.decode(body, exchange.content_type) if body else None
+        delete_options(exchange.info, options)  # refuses what upstream would read otherwise
+        sent = orjson.dumps({**as_map(options), "kind": "DeleteOptions", "apiVersion": "v1"}) if body else None
+        await self._relay(exchange, self._request(exchange, sent))
+
+    async def _patch(self, exchange: _Exchange) -> None:
+        body, media_type = await exchange.body(), exchange.content_type.partition(";")[0].strip().lower()
+        match media_type:
+            case PatchType.JSON.value:
+                body = await off_loop(partial(splice_json_patch, splice=self._splice), body)
+            case PatchType.MERGE.value:
+                body = await self._splice.json(body)
+            case PatchType.APPLY.value:
+                body = await self._splice.yaml(body)
+                body = await self._only_update(exchange, body)
+            case PatchType.STRATEGIC.value:
+                await self._patch_strategically(exchange, await self._splice.json(body))
+                return
+            case _:
+                raise strategic.unsupported()
+        await self._relay(exchange, self._request(exchange, body, media_type))
+
+    async def _only_update(self, exchange: _Exchange, body: bytes) -> bytes:
+        """Give an apply the live uid when its user may not create; raises Refusal 403 when nothing is there."""
+        if exchange.info.subresource:
+            return body
+        try:
+            await self._authorize(exchange.call.user, replace(exchange.info, verb="create"))
+        except status.Refusal as refusal:
+            if refusal.code != 403:
+                raise
+            live = await self._live_metadata(exchange)
+            if live is None:
+                raise
+            applied = negotiation.decode_yaml(body)
+            if not isinstance(applied, dict) or not isinstance(applied.get("metadata") or {}, dict):
+                raise status.bad_request("the body of an apply must be an object") from refusal
+            metadata = as_map(applied.get("metadata"))
+            return orjson.dumps({**applied, "metadata": {"uid": live.get("uid"), **metadata}})
+        return body
+
+    async def _patch_strategically(self, exchange: _Exchange, body: bytes) -> None:
+        patch = negotiation.decode_json(body)
+        if not isinstance(patch, dict):
+            raise status.bad_request("a strategic merge patch must be an object")
+        strategic.check(patch)
+        if not strategic.needs_live(patch):
+            await self._relay(exchange, self._request(exchange, body, PatchType.MERGE.value))
+            return
+        own_version = at(patch, "metadata", "resourceVersion") is not None
+        for turn in range(CONFLICT_RETRIES):
+            live = await self._live_metadata(exchange)
+            if live is None:
+                raise status.not_found(exchange.info.resource, exchange.info.group, exchange.info.name)
+            sent = negotiation.encode(strategic.merged(patch, live))
+            async with self._asked(self._request(exchange, sent, PatchType.MERGE.value)) as answer:
+                if answer.code != 409 or own_version or turn == CONFLICT_RETRIES - 1:
+                    await self._relay_answer(exchange, answer)
+                    return
+
+    async def _live_metadata(self, exchange: _Exchange) -> Mapping[str, Any] | None:
+        """Return the stored object's metadata; None when there is none."""
+        call = Call(replace(exchange.info, verb="get", subresource="", query={}), exchange.call.user)
+        accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+        async with self._asked(upstream.build(call, self._kind, headers=(("accept", accept),))) as answer:
+            body = await answer.body()
+            if answer.code == 404:
+                return None
+            if not answer.is_success:
+                raise _refusal_of(answer.code, body)
+        return as_map(as_map(negotiation.decode_json(body)).get("metadata"))
+
+
+def _passed_back(answer: Answer) -> Iterator[tuple[bytes, bytes]]:
+    yield b"content-type", answer.headers.get("content-type", negotiation.JSON_TYPE).encode("latin-1")
+    yield NO_CACHE
+    for name in _PASSED_BACK:
+        value = answer.headers.get(name)
+        if value:
+            yield name.encode(), value.encode("latin-1")
+
+
+async def _send(exchange: _Exchange, code: int, body: bytes, headers: Pairs) -> None:
+    content_type = exchange.form.content_type if code < 300 else negotiation.JSON_TYPE
+    kept = [pair for pair in headers if pair[0] != b"content-type"]
+    if code >= 300 and not body.startswith(b"{"):
+        raise _refusal_of(code, body)
+    await send_bytes(exchange.send, body, code=code, content_type=content_type, headers=kept)
+
+
+def _refusal_of(code: int, body: bytes) -> status.Refusal:
+    """Return an upstream refusal as one of ours."""
+    try:
+        document = as_map(orjson.loads(body))
+    except orjson.JSONDecodeError:
+        document = {}
+    reason = as_str(document.get("reason"))
+    message = as_str(document.get("message")) or f"kube-apiserver answered {code}"
+    return status.Refusal(code, reason, message, details=dict(as_map(document.get("details"))))
+
+
+class _Handle:
+    """What closes a watch from outside."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def close(self) -> None:
+        self._task.cancel()
+
+
+async def _until_ended(work: Any, receive: Receive, open_streams: OpenStreams) -> None:
+    """Run a stream until it ends, is closed, or its client has gone."""
+    pump: asyncio.Task[None] = asyncio.create_task(work, name="watch-relay")
+    handle = _Handle(pump)
+
+    async def leave() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        handle.close()
+
+    gone = asyncio.create_task(leave(), name="watch-disconnect")
+    try:
+        with open_streams.holding(handle):
+            await asyncio.wait({pump})
+    finally:
+        gone.cancel()
+        pump.cancel()
+    if not pump.cancelled():
+        pump.result()
