@@ -77,11 +77,14 @@ def stored_key(labels: Mapping[str, str]) -> str:
 
 
 def cpu_key(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Return a node's CPU key: what NFD reports or, while NFD is silent, what our NodeFeature keeps."""
-    key = general_key(labels, annotations)
-    if labels.get(GENERAL_PREFIX + key) == TRUE:
+    """Return a node's CPU key: what NFD reports or, while NFD is silent, what our NodeFeature keeps.
+
+    A maker alone (`generic` when nothing is reported) is no answer while a model of that maker is kept.
+    """
+    key, kept = general_key(labels, annotations), stored_key(labels)
+    if labels.get(GENERAL_PREFIX + key) == TRUE and not kept.startswith(f"{key}-"):
         return key
-    return stored_key(labels) or key
+    return kept or key
 
 
 def is_ready(node: object) -> bool:

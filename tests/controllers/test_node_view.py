@@ -9,7 +9,7 @@ import pytest
 from controllers.node_view import cpu_key, effective_labels, is_ready, is_usable, node_of_feature, stored_key, tolerates
 from kube.reconciler import Object
 from nodefeature.fields import labels_of
-from nodefeature.labels import GENERAL_PREFIX, MANAGED
+from nodefeature.labels import CPU_VENDOR, GENERAL_PREFIX, MANAGED
 from tests.builders.node_features import card_feature, worker_feature_of
 from tests.builders.node_labels import cpu_pool_labels
 from tests.builders.nodes import amd_labels, cpu_node, node
@@ -55,8 +55,19 @@ def test_a_complete_node_costs_no_copy() -> None:
         (cpu_pool_labels("amd-epyc-7763", "4"), "amd-epyc-7763"),
         ({**amd_labels("25", "1"), **cpu_pool_labels("amd-epyc-7763", "4")}, "amd-epyc-7763"),
         (cpu_pool_labels("generic", "4"), "generic"),
+        ({**cpu_pool_labels("generic-31-53264", "4"), GENERAL_PREFIX + "generic": "true"}, "generic-31-53264"),
+        ({CPU_VENDOR: "AMD", **cpu_pool_labels("amd-25-1", "4"), GENERAL_PREFIX + "amd": "true"}, "amd-25-1"),
     ],
-    ids=["nothing", "NFD alone", "both, and a stale one", "NFD silent", "NFD half silent", "really generic"],
+    ids=[
+        "nothing",
+        "NFD alone",
+        "both, and a stale one",
+        "NFD silent",
+        "NFD half silent",
+        "really generic",
+        "B003: NFD silent, of a maker nobody knows",
+        "B003: NFD says the maker alone",
+    ],
 )
 def test_cpu_key(labels: dict[str, str], key: str) -> None:
     assert cpu_key(labels, {}) == key
