@@ -76,7 +76,17 @@ def devcluster(folder: Path) -> Iterator[Server]:
             await listener.serve(sockets=[socket])
         store.close()
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="devcluster")
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+        finally:
+            socket.close()
+
+    thread = threading.Thread(target=run, name="devcluster")
     thread.start()
     running = started.result(_START_S)
     try:

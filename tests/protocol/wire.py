@@ -1,6 +1,6 @@
 """One API server under test, spoken to in plain HTTP.
 
-For: the tests of this folder. In: an HTTP client that is already an administrator. Out: decoded answers and watch events.
+For: the tests of this folder. In: an HTTP client that is already an administrator. Out: answers and watch events.
 Promises: nothing here interprets an answer, so that two servers are compared by what they sent; a watch that says
 nothing for ten seconds fails the test.
 """
