@@ -2,21 +2,27 @@
 
 For: instance_type. In: cached Devices. Out: the four views of the nodes that may take work, and of all nodes.
 Promises: a node is read again only when its Devices object changed; the fold runs once a call; no running totals; long
-reading lets others have their turn.
-State: per type `node -> contribution`, compared by object identity; rebuilt from the cache after a restart.
+reading lets others have their turn; what cannot be true in a ledger is named once and never counted.
+State: per type `node -> contribution`, compared by object identity, and what was said about each node; rebuilt from the
+cache after a restart.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from api.devices import group_key, spec_groups
+from api.devices import group_key, spec_groups, status_groups
 from api.ledger.contribution import Contribution, contribution
+from api.ledger.findings import ledger_problems
 from api.ledger.views import FourViews, fold
+from controllers.reports import Reports
 from kube.reconciler import Object
 from nodefeature.fields import as_str, name_of
+
+log = logging.getLogger(__name__)
 
 _STEP = 50
 """Contributions computed before others get their turn."""
@@ -47,6 +53,7 @@ class PoolMembers:
     def __init__(self) -> None:
         # By identity: a member holds its Devices, so the id of one that is kept belongs to no other object.
         self._pools: dict[str, dict[int, Member]] = {}
+        self._reports = Reports()
 
     def forget(self, name: str) -> None:
         """Drop what is kept for a type."""
@@ -63,6 +70,7 @@ class PoolMembers:
             member = known.get(id(one))
             if member is None:
                 member = _read(one, accelerator_group)
+                self._say(one)
                 read += 1
                 if read % _STEP == 0:
                     await asyncio.sleep(0)
@@ -70,6 +78,12 @@ class PoolMembers:
         self._pools[name] = members
         usable, everyone = fold_members(members.values(), unusable)
         return PoolViews(usable, everyone, _first_capability(members.values()))
+
+    def _say(self, devices: Object) -> None:
+        """Name what is impossible; an agent that has not written its ledger yet says nothing wrong."""
+        problems = ledger_problems(devices) if status_groups(devices) else ()
+        for problem in self._reports.news(name_of(devices), map(str, problems)):
+            log.warning("ledger problem", extra={"kind": "Devices", "object": name_of(devices), "reason": problem})
 
 
 def fold_members(members: Collection[Member], unusable: frozenset[str]) -> tuple[FourViews, FourViews]:

