@@ -1,9 +1,10 @@
 """The part of a kubelet that kwok does not play.
 
-For: the scheduler and topology-aware scheduling, which read `status.allocatable`. The product patches counting keys
-into `status.capacity`; a kubelet copies extended resources from there to `status.allocatable` with its next status.
-In: a kubeconfig. Out: patches of `nodes/status`. Promises: touches extended resources only, never cpu, memory or pods.
-Runs as a process of its own, `python -m hack.controlplane.kubelet <kubeconfig>`, so that it outlives the command.
+For: the scheduler and topology-aware scheduling, which read `status.allocatable`, and the product, which builds on the
+pools that device plugins advertise. In: a kubeconfig. Out: patches of `nodes/status`.
+Promises: a node advertises the device pools of its Devices object, as its plugins would; extended resources in
+`status.capacity`, also those the product patches in, are copied to `status.allocatable`; cpu, memory and pods are never
+touched. Runs as a process of its own, `python -m hack.controlplane.kubelet <kubeconfig>`.
 """
 
 from __future__ import annotations
@@ -12,23 +13,39 @@ import base64
 import logging
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import httpx
 import yaml
 
+from api.ledger.pools import device_pools, pool_names
 from hack.controlplane.admin import Admin, Object
 from hack.controlplane.errors import RequestError
 from hack.controlplane.pki import Pair
 from nodefeature.fields import as_map, as_str, at, name_of
-from nodefeature.kinds import NODE
+from nodefeature.kinds import DEVICES, NODE, Kind
+from nodefeature.manufacturers import Manufacturers, build_manufacturers
 
 log = logging.getLogger("kubelet")
 
 _PAUSE_S = 0.5
+
+
+def status_change(node: Object, devices: Object, registry: Manufacturers) -> Object:
+    """Return the merge patch of a Node's status: pools into capacity, extended resources on into allocatable."""
+    capacity = dict(as_map(at(node, "status", "capacity")))
+    pools = device_pools(devices, registry)
+    advertised = {
+        name: str(pools.get(name, 0))
+        for manufacturer in registry.names
+        for name in pool_names(registry, manufacturer)
+        if name in pools or capacity.get(name, "0") != "0"  # a plugin that finds nothing leaves a 0 behind
+    }
+    changed = {name: amount for name, amount in advertised.items() if capacity.get(name) != amount}
+    copied = allocatable_change({"status": {**as_map(node.get("status")), "capacity": {**capacity, **changed}}})
+    return {part: change for part, change in (("capacity", changed), ("allocatable", copied)) if change}
 
 
 def allocatable_change(node: Object) -> dict[str, str | None]:
@@ -41,35 +58,49 @@ def allocatable_change(node: Object) -> dict[str, str | None]:
     return change | {name: None for name in allocatable if _is_extended(name) and name not in capacity}
 
 
-def run(admin: Admin) -> None:
-    """Follow all nodes until killed; a lost server is waited for."""
-    while True:
-        try:
-            _follow(admin)
-        except (httpx.TransportError, RequestError) as error:
-            log.warning("nodes not followed: %s", error)
-        time.sleep(_PAUSE_S)
+class Kubelets:
+    """All nodes' kubelets: what was last seen of each Node and of its Devices."""
 
+    def __init__(self, admin: Admin, registry: Manufacturers) -> None:
+        self._admin = admin
+        self._registry = registry
+        self._seen: dict[Kind, dict[str, Object]] = {NODE: {}, DEVICES: {}}
+        self._lock = threading.Lock()
 
-def _follow(admin: Admin) -> None:
-    for change, node in admin.watch(NODE):  # without a version the watch begins with every node there is
-        if change in {"ADDED", "MODIFIED"}:
-            _copy(admin, node)
-        elif change == "ERROR":
-            return
+    def run(self) -> None:
+        """Follow Nodes and Devices until killed; a lost server, or a kind that is not served, is waited for."""
+        threading.Thread(target=self._follow, args=(DEVICES,), daemon=True).start()
+        self._follow(NODE)
 
+    def _follow(self, kind: Kind) -> None:
+        while True:
+            try:
+                for change, obj in self._admin.watch(kind):  # without a version it begins with every object there is
+                    if change == "ERROR":
+                        break
+                    self._take(kind, obj, gone=change == "DELETED")
+            except (httpx.TransportError, RequestError) as error:
+                log.warning("%s not followed: %s", kind, error)
+            time.sleep(_PAUSE_S)
 
-def _copy(admin: Admin, node: Object) -> None:
-    change = allocatable_change(node)
-    if not change:
-        return
-    patch: Mapping[str, Any] = {"status": {"allocatable": change}}
-    try:
-        admin.patch(NODE, name_of(node), patch, subresource="status")
-    except RequestError as error:
-        log.warning("%s: allocatable not patched: %s", name_of(node), error)
-    else:
-        log.info("%s: allocatable follows capacity: %s", name_of(node), change)
+    def _take(self, kind: Kind, obj: Object, *, gone: bool) -> None:
+        name = name_of(obj)
+        with self._lock:
+            if gone:
+                self._seen[kind].pop(name, None)
+            else:
+                self._seen[kind][name] = obj
+            node = self._seen[NODE].get(name)
+            change = status_change(node, self._seen[DEVICES].get(name, {}), self._registry) if node else {}
+            if not change:
+                return
+            try:
+                answer = self._admin.patch(NODE, name, {"status": change}, subresource="status")
+            except RequestError as error:
+                log.warning("%s: status not patched: %s", name, error)
+            else:
+                self._seen[NODE][name] = answer
+                log.info("%s: status follows: %s", name, change)
 
 
 def _is_extended(name: str) -> bool:
@@ -95,4 +126,4 @@ def _admin_of(kubeconfig: Path) -> Admin:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    run(_admin_of(Path(sys.argv[1])))
+    Kubelets(_admin_of(Path(sys.argv[1])), build_manufacturers({})).run()

@@ -147,7 +147,9 @@ def test_allocatable_follows_capacity(admin: Admin, node: str) -> None:
 def test_a_queued_pod_is_gated_charged_admitted_bound_and_runs(admin: Admin, queue: str) -> None:
     admin.patch(NODE, NODE_NAME, {"status": {"capacity": {"nvidia.com/gpu": "4"}}}, subresource="status")
     created = admin.create(pod("two-cards", queue=queue, **{"cpu": "1", "nvidia.com/gpu": "2"}))
-    assert [gate["name"] for gate in created["spec"]["schedulingGates"]] == ["kueue.x-k8s.io/admission"]
+    # With topology-aware scheduling on, Kueue holds every queued Pod behind both gates.
+    gates = {gate["name"] for gate in created["spec"]["schedulingGates"]}
+    assert gates == {"kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"}
     running = admin.wait(POD, "two-cards", TEAM, until=is_running, what="Running and Ready")
     assert at(running, "spec", "nodeName") == NODE_NAME
     (workload,) = admin.list(WORKLOAD, TEAM)
