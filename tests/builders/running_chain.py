@@ -341,6 +341,11 @@ class RunningChain:
         groups = as_maps(at(self.queue(name), "spec", "resourceGroups"))
         return {f["name"]: f["resources"][0]["nominalQuota"] for g in groups for f in g["flavors"]}
 
+    def is_going(self, flavor: str) -> bool:
+        """Say whether a flavor is gone, or waits only for its queue to let it go."""
+        found = self.find(RESOURCE_FLAVOR, flavor)
+        return found is None or "deletionTimestamp" in found["metadata"]
+
     def flavor_capacity(self, name: str) -> int:
         """Return how many cards or cores of all its nodes a flavor counts."""
         labels = self.object(RESOURCE_FLAVOR, name)["metadata"]["labels"]
