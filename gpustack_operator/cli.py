@@ -35,6 +35,12 @@ class Command:
 
 COMMANDS = (
     Command(
+        ("apiserver",),
+        "serve instances and their kinds as an aggregated API",
+        "gpustack_operator.commands.apiserver",
+        (config.KubeOptions, config.ApiServerOptions, config.LogOptions),
+    ),
+    Command(
         ("controllers",),
         "run the reconcilers of the scheduling chain",
         "gpustack_operator.commands.controllers",

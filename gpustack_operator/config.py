@@ -66,6 +66,15 @@ def _kubeconfig(value: str) -> str:
     return "" if found else "should name an existing file"
 
 
+def _certificate_folder(value: str) -> str:
+    if not value:
+        return ""
+    if not Path(value).is_dir():
+        return "no found directory"
+    missing = [name for name in ("tls.crt", "tls.key") if not (Path(value) / name).is_file()]
+    return f"no found {', '.join(missing)}" if missing else ""
+
+
 def _log_format(value: str) -> str:
     return "" if value in ("text", "json") else "should be text or json"
 
@@ -104,6 +113,61 @@ class HealthOptions:
     # Loopback by default: the chart states 0.0.0.0 where a kubelet has to probe.
     health_address: str = option("127.0.0.1", "address that serves /livez, /readyz and /metrics", check=_address)
     health_port: int = option(0, "port of the listener; 0 lets the system choose", parse=parse_int, check=_port)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApiServerOptions:
+    """API server."""
+
+    bind_address: str = option("0.0.0.0", "address the API is served on", check=_address)  # noqa: S104 - a Pod's own
+    secure_port: int = option(
+        31443, "port the API is served on; 0 lets the system choose", parse=parse_int, check=_port
+    )
+    cert_dir: str = option(
+        "",
+        "directory with tls.crt, tls.key and perhaps ca.crt; empty shares a certificate of our own by a Secret",
+        check=_certificate_folder,
+    )
+    service_name: str = option("gpustack-operator-worker", "Service that leads to this server, in the namespace")
+    service_port: int = option(443, "port of that Service", parse=parse_int, check=_port)
+    # A server beside its cluster: the way is the one used inside, through a Service.
+    external_name: str = option(
+        "", "host under which kube-apiserver reaches a server outside the cluster; makes the Service ExternalName"
+    )
+    impersonate_users: bool = option(
+        False,
+        "send writes on as the user who asked, so that audit and policies see them; needs the right to impersonate",
+        parse=parse_bool,
+        shown="false",
+    )
+    authentication_token_request_timeout: float = option(
+        10.0, "deadline of a token or access review", parse=parse_duration, check=_at_least(1, "1s"), shown="10s"
+    )
+    # Longer and a withdrawn right lives on; shorter and every request of a busy client asks twice.
+    authentication_token_webhook_cache_ttl: float = option(
+        10.0, "how long a token review is believed", parse=parse_duration, check=_at_least(10, "10s"), shown="10s"
+    )
+    authorization_webhook_cache_authorized_ttl: float = option(
+        10.0,
+        "how long a yes to an access review is believed",
+        parse=parse_duration,
+        check=_at_least(10, "10s"),
+        shown="10s",
+    )
+    authorization_webhook_cache_unauthorized_ttl: float = option(
+        10.0,
+        "how long a no to an access review is believed",
+        parse=parse_duration,
+        check=_at_least(10, "10s"),
+        shown="10s",
+    )
+    # Endpoints, kube-proxy and the aggregator must have heard of the leaving replica before its socket closes.
+    shutdown_delay_duration: float = option(
+        10.0,
+        "time a leaving server still serves; half of it spreads the ends of watches",
+        parse=parse_duration,
+        shown="10s",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

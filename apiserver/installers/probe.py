@@ -8,9 +8,9 @@ Promises: a real handshake that verifies name and CA, a real request for `/ready
 from __future__ import annotations
 
 import asyncio
-import ssl
 
 from kube.errors import OperatorError
+from kube.tls import api_server_context
 
 DEADLINE_S = 5.0
 
@@ -20,9 +20,8 @@ class NotAnswering(OperatorError):
 
 
 async def probe(*, address: str, port: int, server_name: str, bundle: str) -> None:
-    """Ask `/readyz`; raises NotAnswering."""
-    context = ssl.create_default_context(cadata=bundle)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the aggregator is no stricter
+    """Ask `/readyz`; raises NotAnswering. Without a bundle nothing can be verified, as for the aggregator."""
+    context = api_server_context(ca_pem=bundle, verify=bool(bundle))
     try:
         async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_connection(address, port, ssl=context, server_hostname=server_name)
@@ -31,7 +30,7 @@ async def probe(*, address: str, port: int, server_name: str, bundle: str) -> No
                 first = await reader.readline()
             finally:
                 writer.close()
-    except (OSError, ssl.SSLError, TimeoutError) as error:
+    except (OSError, TimeoutError) as error:
         raise NotAnswering(f"{address}:{port} as {server_name}: {type(error).__name__}: {error}") from error
     if first.split()[1:2] != [b"200"]:
         raise NotAnswering(f"{address}:{port} as {server_name}: /readyz answered {first.decode('latin-1').strip()!r}")

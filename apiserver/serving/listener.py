@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
@@ -87,6 +88,14 @@ class Listener:
     def port(self) -> int:
         """Return the port that is listened on."""
         return int(self._bound.getsockname()[1])
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Return where this machine reaches the listener."""
+        host, port = self._bound.getsockname()[:2]
+        if ipaddress.ip_address(host).is_unspecified:
+            host = "::1" if ":" in host else "127.0.0.1"
+        return host, int(port)
 
     @property
     def connections(self) -> int:

@@ -23,6 +23,8 @@ from nodefeature.kinds import SECRET
 
 CHECK_S = 300.0
 """How old a look at the Secret may be; far below `rotation.SPREAD`."""
+RETRY_S = 5.0
+"""After a look that failed: a server that starts has nothing to show yet."""
 
 RBAC = (Rule("", "secrets", ("get", "create", "update")),)
 """In the Secret's namespace."""
@@ -56,6 +58,7 @@ class CertificateKeeper:
         """Look again for ever; report every change."""
         last: Certificates | None = None
         while True:
+            wait_s = RETRY_S
             try:
                 found = await self.ensure()
             except OperatorError as error:
@@ -64,7 +67,8 @@ class CertificateKeeper:
                 if found != last:
                     on_change(found)
                 last = found
-            await self._clock.sleep(CHECK_S * self._rng.uniform(0.8, 1.2))
+                wait_s = CHECK_S
+            await self._clock.sleep(wait_s * self._rng.uniform(0.8, 1.2))
 
     async def _ensure_once(self) -> Certificates:
         now = self._clock.time()

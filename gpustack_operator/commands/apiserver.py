@@ -1,0 +1,65 @@
+"""`gpustack-operator apiserver`: one replica of the aggregated API (design §4, §6)."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from importlib.metadata import version
+
+import uvloop
+
+from api.settings import seeds_of
+from apiserver.app import AppOptions
+from apiserver.process import ApiServer, ProcessOptions
+from apiserver.serving.listener import bind
+from apiserver.serving.shutdown import Times
+from gpustack_operator.config import ApiServerOptions, KubeOptions, LogOptions
+from gpustack_operator.processes import connect, start_logging
+from kube.clock import SystemClock
+from kube.errors import OperatorError
+
+
+def run(kube: KubeOptions, options: ApiServerOptions, logs: LogOptions, *, environ: Mapping[str, str]) -> None:
+    """Serve until SIGTERM."""
+    start_logging(logs)
+    bound = bind(options.bind_address, options.secure_port)
+    placed = placement(kube, options, environ)
+
+    async def serve() -> None:
+        client = connect(kube, environ)
+        rng = random.Random(os.urandom(8))  # noqa: S311 - spreads retries; no secret depends on it
+        server = ApiServer(client, placed, bound, clock=SystemClock(), rng=rng)
+        server.shutdown.on_signals()
+        try:
+            await server.run()
+        finally:
+            await client.connection.close()
+
+    uvloop.run(serve())
+
+
+def placement(kube: KubeOptions, options: ApiServerOptions, environ: Mapping[str, str]) -> ProcessOptions:
+    """Return what the options mean to a replica; OperatorError naming every bad seed."""
+    seeds, problems = seeds_of(environ)
+    if problems:
+        raise OperatorError("\n".join(str(problem) for problem in problems))
+    app = AppOptions(
+        namespace=kube.namespace,
+        version=version("gpustack-operator"),
+        impersonate=options.impersonate_users,
+        token_ttl_s=options.authentication_token_webhook_cache_ttl,
+        allowed_ttl_s=options.authorization_webhook_cache_authorized_ttl,
+        denied_ttl_s=options.authorization_webhook_cache_unauthorized_ttl,
+        review_deadline_s=options.authentication_token_request_timeout,
+    )
+    delay_s = options.shutdown_delay_duration
+    return ProcessOptions(
+        service=options.service_name,
+        service_port=options.service_port,
+        external_name=options.external_name,
+        cert_dir=options.cert_dir,
+        app=app,
+        times=Times(serve_s=delay_s, spread_s=delay_s / 2),
+        seeds=seeds,
+    )
