@@ -48,7 +48,10 @@ def test_a_commands_module_takes_its_options_in_order(command: Command) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=words)
-def test_help_shows_every_flag_with_default_and_variable(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_every_flag_with_default_and_variable(
+    command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
     with pytest.raises(SystemExit) as left:
         main([*command.words, "--help"], {})
     assert left.value.code == 0
