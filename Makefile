@@ -63,6 +63,19 @@ lock: setup ## Resolve the dependencies anew
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade --extra dev pyproject.toml -c requirements/run.txt -o requirements/dev.txt
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade requirements/vendor.in -o requirements/vendor.txt
 
+.PHONY: controlplane
+controlplane: setup ## Start a real control plane on this machine and print its kubeconfig line (needs Go)
+	@$(BIN)/python -m hack.controlplane up
+
+.PHONY: controlplane-down
+controlplane-down: setup ## Stop it
+	@$(BIN)/python -m hack.controlplane down
+
+.PHONY: e2e
+e2e: setup ## Test on a real control plane, building it when needed (needs Go)
+	@$(BIN)/python -m hack.controlplane build
+	@$(BIN)/python -m pytest tests/e2e tests/protocol
+
 .PHONY: bench-chain
 bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000")
 	@$(BIN)/python -m hack.bench chain $(if $(SIZES),--sizes $(SIZES))

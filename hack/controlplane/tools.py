@@ -23,7 +23,8 @@ from pathlib import Path
 from hack.controlplane.errors import BuildError, MissingError
 
 MODULES = Path(__file__).parent / "tools"
-DEFAULT_CACHE = Path(__file__).parents[2] / ".cache" / "controlplane"
+# Outside the checkout: half an hour of building serves every clone on the machine.
+DEFAULT_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpustack-operator" / "controlplane"
 _LAST_LINES = 15
 _KUBERNETES_VERSION = "k8s.io/component-base/version"
 
