@@ -141,6 +141,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         "instance-type-mixed-on-node",
         True,
         "Accelerated nodes contribute to CPU pools too.",
+        "node_feature",
         "node_flavor",
     ),
     _flag(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import re
+from pathlib import Path
 
 import pytest
 
-from api.settings import SECRET_NAME
+from api.settings import BY_NAME, SECRET_NAME
 from controllers.settings import LiveSettings, SettingsWatch, changed_names, wakes
 from kube.reconciler import Key, Object
 from nodefeature.kinds import EVENT, SECRET
@@ -137,6 +140,17 @@ def test_wakes(old: Object | None, new: Object | None, reconciler: str, want: bo
     watch = wakes(reconciler, lambda caches: [Key("all")])
     assert watch.window_s == 0
     assert list(watch.keys(old, new, bench(FakeApi()).caches)) == ([Key("all")] if want else [])
+
+
+READERS = ("node_feature", "node_flavor", "instance_type", "node_queue")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_who_reads_a_setting_is_woken_by_it(reader: str) -> None:
+    source = Path(importlib.import_module(f"controllers.{reader}").__file__ or "").read_text("utf-8")
+    read = [name for name in BY_NAME if re.search(rf"\.{name.replace('-', '_')}\b", source)]
+    assert read
+    assert [name for name in read if reader not in BY_NAME[name].wakes] == []
 
 
 def test_changed_names_takes_nulls() -> None:
