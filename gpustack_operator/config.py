@@ -15,7 +15,7 @@ from gpustack_operator.options import Check, option, parse_bool, parse_duration,
 from nodefeature.manufacturers import MANUFACTURER_NAMES
 
 SYSTEM_NAMESPACE = "gpustack-system"
-PROCESSES = ("controllers", "device-manager")
+PROCESSES = ("controllers", "device-manager", "apiserver")
 """The processes that have an account of their own in the cluster."""
 
 

@@ -10,17 +10,21 @@ object is cached, is read there alone; the same declarations give the same objec
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 
+from api.crds import crd_manifests
+from apiserver.authn import front_proxy
+from apiserver.installers.api_services import GROUPS, VERSION
+from apiserver.process import RBAC as API_SERVER_RBAC
 from controllers import RECONCILERS, node_feature_rule
 from controllers.selections import selections
 from devicemanager.publisher.publish import RBAC as AGENT_RBAC
 from gpustack_operator.config import PROCESSES, SYSTEM_NAMESPACE, ElectionOptions
 from kube.reconciler import Reconciler, Rule, Selection
-from nodefeature.kinds import LEASE, Kind
+from nodefeature.kinds import API_SERVICE, CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, LEASE, NAMESPACE, Kind
 
 Manifest = dict[str, Any]
 
@@ -55,6 +59,7 @@ def processes(namespace: str = SYSTEM_NAMESPACE) -> tuple[Process, ...]:
     made = (
         Process("controllers", "gpustack-operator-worker", _controllers(namespace)),
         Process("device-manager", "gpustack-operator-device-manager", _device_manager(namespace)),
+        Process("apiserver", "gpustack-operator-apiserver", _api_server(namespace)),
     )
     return tuple(process for name in PROCESSES for process in made if process.name == name)
 
@@ -137,6 +142,26 @@ def _controllers(namespace: str) -> dict[Scope, frozenset[str]]:
     # The runtime lists and watches every cached kind, whoever declared it.
     declared += [Rule(kind.group, kind.plural, ("list", "watch")) for kind in cached_kinds(RECONCILERS)]
     return summed([*(narrowed(rule, cached, namespace) for rule in declared), _lease(namespace)])
+
+
+def _api_server(namespace: str) -> dict[Scope, frozenset[str]]:
+    """The rules of `apiserver.process`; what is not created is reached by its name alone."""
+    cached = {
+        (CONFIG_MAP.group, CONFIG_MAP.plural): front_proxy.SELECTION,
+        (NAMESPACE.group, NAMESPACE.plural): Selection(field_selector=_NAME_FIELD + namespace),
+    }
+    crds, services = CUSTOM_RESOURCE_DEFINITION, API_SERVICE
+    named = {
+        (crds.group, crds.plural): tuple(str(crd["metadata"]["name"]) for crd in crd_manifests()),
+        (services.group, services.plural): tuple(f"{VERSION}.{group}" for group in GROUPS),
+    }
+    granted = []
+    for rule in API_SERVER_RBAC:
+        names = named.get((rule.group, rule.resource), ())
+        for scope, verbs in narrowed(rule, cached, namespace).items():
+            by_name = verbs - {"create"} if names else frozenset[str]()
+            granted += [{scope: verbs - by_name}, {replace(scope, names=names or scope.names): by_name}]
+    return summed(granted)
 
 
 def _device_manager(namespace: str) -> dict[Scope, frozenset[str]]:

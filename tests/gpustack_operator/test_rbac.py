@@ -21,7 +21,7 @@ from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, RESOURCE_FLAVOR
 from tests.builders.fleet import Chain, Machine
 from tests.builders.instance_types import FREE
 
-CONTROLLERS, DEVICE_MANAGER = processes()
+CONTROLLERS, DEVICE_MANAGER, API_SERVER = processes()
 VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 EPYC = Machine("cpu-1", 64, "AMD", "AMD EPYC 7571")
 T4 = Machine("gpu-1", 48, group="nvidia-tesla-t4", cards=[FREE] * 4, product="Tesla-T4", memory="16Gi", family="turing")
@@ -175,6 +175,57 @@ ALLOWED: dict[str, tuple[Process, dict[str, str], bool]] = {
         {"verb": "delete", "group": "worker.gpustack.ai", "resource": "instancetypes", "name": "t"},
         False,
     ),
+    "the API server removes its APIServices": (
+        API_SERVER,
+        {"verb": "delete", "group": "apiregistration.k8s.io", "resource": "apiservices", "name": "v1.gpustack.ai"},
+        True,
+    ),
+    "the API server removes no other APIService": (
+        API_SERVER,
+        {"verb": "delete", "group": "apiregistration.k8s.io", "resource": "apiservices", "name": "v1.apps"},
+        False,
+    ),
+    "the API server updates no other CRD": (
+        API_SERVER,
+        {"verb": "update", "group": "apiextensions.k8s.io", "resource": "customresourcedefinitions", "name": "x.y"},
+        False,
+    ),
+    "the API server deletes no CRD": (
+        API_SERVER,
+        {
+            "verb": "delete",
+            "group": "apiextensions.k8s.io",
+            "resource": "customresourcedefinitions",
+            "name": "instances.worker.gpustack.ai",
+        },
+        False,
+    ),
+    "the API server follows its own namespace": (
+        API_SERVER,
+        {"verb": "watch", "resource": "namespaces", "name": "gpustack-system"},
+        True,
+    ),
+    "the API server reads no other ConfigMap of kube-system": (
+        API_SERVER,
+        {"verb": "get", "resource": "configmaps", "namespace": "kube-system", "name": "kubeadm-config"},
+        False,
+    ),
+    "the API server reads whom to trust": (
+        API_SERVER,
+        {
+            "verb": "watch",
+            "resource": "configmaps",
+            "namespace": "kube-system",
+            "name": "extension-apiserver-authentication",
+        },
+        True,
+    ),
+    "the API server reviews access": (
+        API_SERVER,
+        {"verb": "create", "group": "authorization.k8s.io", "resource": "subjectaccessreviews"},
+        True,
+    ),
+    "the API server does not impersonate": (API_SERVER, {"verb": "impersonate", "resource": "users"}, False),
     "the agent reads its Node": (DEVICE_MANAGER, {"verb": "get", "resource": "nodes", "name": "n"}, True),
     "the agent reads no Secret": (
         DEVICE_MANAGER,
@@ -216,7 +267,7 @@ def test_nothing_is_granted_wholesale(process: Process) -> None:
 def test_another_namespace() -> None:
     for process in processes("elsewhere"):
         for obj in manifests(process, "elsewhere"):
-            assert at(obj, "metadata", "namespace") in (None, "elsewhere", "default")
+            assert at(obj, "metadata", "namespace") in (None, "elsewhere", "default", "kube-system")
             assert all(subject["namespace"] == "elsewhere" for subject in obj.get("subjects", ()))
 
 
