@@ -200,7 +200,7 @@ async def test_foreign_objects_that_look_like_ours(chain: RunningChain) -> None:
     await chain.settle()
     labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "feature.gpustack.ai/acceleratable": "true"}
     labels["acceleratable.feature.gpustack.ai/nvidia-a10g"] = "true"
-    foreign = {"name": "gpustack-nvidia-a10g-linux-amd64-9d", "labels": labels}
+    foreign: dict[str, Any] = {"name": "gpustack-nvidia-a10g-linux-amd64-9d", "labels": labels}
     await chain.create(RESOURCE_FLAVOR, {"metadata": foreign, "spec": {"nodeLabels": {"a": "b"}}})
     queue = {"metadata": {"name": "gpustack-nvidia-t4-linux-amd64", "labels": labels}, "spec": {"stopPolicy": "None"}}
     await chain.create(CLUSTER_QUEUE, queue)
@@ -217,7 +217,7 @@ async def test_foreign_objects_that_look_like_ours(chain: RunningChain) -> None:
     await chain.settle()
     await chain.restart_controllers()
     await chain.settle()
-    assert chain.object(RESOURCE_FLAVOR, str(foreign["name"]))["spec"] == before[RESOURCE_FLAVOR]
+    assert chain.object(RESOURCE_FLAVOR, foreign["name"])["spec"] == before[RESOURCE_FLAVOR]
     assert chain.object(CLUSTER_QUEUE, "gpustack-nvidia-t4-linux-amd64")["spec"] == before[CLUSTER_QUEUE]
     assert chain.object(LOCAL_QUEUE, "mine", "default")["spec"] == before[LOCAL_QUEUE]
     assert chain.quotas(A10G_POOL) == {A10G_FLAVOR: "1600k"}
