@@ -45,7 +45,7 @@ verify: setup ## Check format, lint, types, layers and generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory generate
-	@git diff --exit-code -- chart docs || { echo "make: generated files were stale; commit what 'make generate' wrote"; exit 1; }
+	@test -z "$$(git status --porcelain -- chart docs)" || { git status --short -- chart docs; echo "make: generated files were stale; commit what 'make generate' wrote"; exit 1; }
 
 .PHONY: format
 format: setup ## Mend format and lint where a tool can
