@@ -1,0 +1,70 @@
+"""The product beside the control plane, and the fleet of thirty machines.
+
+The scenarios of one module share what its fixtures made, and leave it as they found it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hack.controlplane.control_plane import ControlPlane
+from hack.fleet import load_fleet
+from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, RESOURCE_FLAVOR
+from tests.e2e.chain.cluster import FLEET, Cluster
+from tests.e2e.chain.product import USERS, Product
+
+
+@pytest.fixture(scope="package")
+def cluster(control_plane: ControlPlane) -> Iterator[Cluster]:
+    """Return a cluster with the product installed and running, and no machine in it."""
+    product = Product(control_plane, control_plane.layout.root / "product")
+    product.install()
+    cluster = Cluster(control_plane, product)
+    product.start_controllers()
+    yield cluster
+    product.stop_all()
+    cluster.leave(*cluster.machines)
+    refused = [str(r) for r in cluster.requests() if r.code in {401, 403}]
+    assert not refused, f"requests of {USERS} were refused: {refused}"
+
+
+@pytest.fixture(autouse=True)
+def ours_live(cluster: Cluster) -> Iterator[None]:
+    """Fail the test during which a process of ours ended."""
+    yield
+    cluster.product.check()
+
+
+@pytest.fixture
+def empty(cluster: Cluster) -> Iterator[Cluster]:
+    """Return the cluster without machines and pools, and leave it so."""
+    _clear(cluster)
+    yield cluster
+    _clear(cluster)
+
+
+@pytest.fixture(scope="module")
+def fleet(cluster: Cluster) -> Iterator[Cluster]:
+    """Return the cluster with the fleet in it, settled."""
+    cluster.join(*load_fleet(FLEET))
+    cluster.wait_type(
+        "gpustack-nvidia-h100-80gb-hbm3-linux-amd64", accelerator="8/24 8/240 100/2400 0/0", timeout_s=120
+    )
+    cluster.settle()
+    yield cluster
+    _clear(cluster)
+
+
+def _clear(cluster: Cluster) -> None:
+    """Take every machine and pool away, as an administrator would."""
+    cluster.leave(*cluster.machines)
+    cluster.unset()
+    for name in cluster.names(RESOURCE_FLAVOR):
+        cluster.wait_gone(RESOURCE_FLAVOR, name)
+    for name in cluster.names(INSTANCE_TYPE):
+        cluster.admin.delete(INSTANCE_TYPE, name)
+    for name in cluster.names(INSTANCE_TYPE):
+        cluster.wait_gone(INSTANCE_TYPE, name)
+    assert cluster.names(CLUSTER_QUEUE) == []

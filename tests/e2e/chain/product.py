@@ -1,0 +1,170 @@
+"""The product's processes, as they run in a cluster: own accounts, own roles, own logs.
+
+For: the scenarios. In: a control plane and a folder. Out: processes by name, started, killed, stopped.
+Promises: the accounts hold what `gpustack-operator rbac` prints and no more; a process that ends unasked fails the test
+that meets it; every line a process wrote about an object can be asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from api.crds import crd_manifests
+from hack.controlplane.control_plane import REPOSITORY, ControlPlane
+from hack.controlplane.manifests import SYSTEM_NAMESPACE, namespace_manifest
+from hack.controlplane.product import OPERATOR, Account
+from nodefeature.fields import as_maps, as_str, at, name_of
+from nodefeature.kinds import CUSTOM_RESOURCE_DEFINITION
+
+AGENT = Account(name="gpustack-operator-device-manager")
+USERS = (OPERATOR.user, AGENT.user)
+_STOP_S = 20.0
+_SHOWN_LINES = 12
+
+
+@dataclass(slots=True)
+class Running:
+    """One process of ours."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+class Product:
+    """Everything of ours that runs beside one control plane."""
+
+    def __init__(self, control_plane: ControlPlane, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._control_plane = control_plane
+        self._running: dict[str, Running] = {}
+        self._operator = folder / "operator.kubeconfig"
+        self._agent = folder / "agent.kubeconfig"
+
+    def install(self) -> None:
+        """Apply our CRDs and accounts, as an installation does."""
+        admin = self._control_plane.admin
+        admin.apply(namespace_manifest(SYSTEM_NAMESPACE))
+        for manifest in crd_manifests():
+            admin.apply(dict(manifest))
+        for manifest in crd_manifests():
+            admin.wait(CUSTOM_RESOURCE_DEFINITION, name_of(manifest), until=_is_established, what="Established")
+        for path, process, account in (
+            (self._operator, "controllers", OPERATOR),
+            (self._agent, "device-manager", AGENT),
+        ):
+            rbac = subprocess.run(
+                [sys.executable, "-m", "gpustack_operator", "rbac", "--process", process],
+                cwd=REPOSITORY,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            path.write_text(self._control_plane.product_kubeconfig(rbac.stdout, account).read_text())
+        # Only a fleet's agents, many in one process, read what is there in bulk; a node's own agent never does.
+        for obj in _bulk_reader():
+            admin.apply(obj)
+
+    def start_controllers(
+        self, name: str = "controllers", *flags: str, environ: Mapping[str, str] | None = None
+    ) -> None:
+        """Start one replica of the controllers."""
+        self._start(name, ("controllers", "--kubeconfig", str(self._operator), *flags), environ or {})
+
+    def start_agents(self, fleet: Path, name: str = "agents") -> None:
+        """Start the node agents of a fleet's machines in one process."""
+        flags = ("--kubeconfig", str(self._agent), "--fleet", str(fleet), "--monitor-period", "2s")
+        command = ("device-manager", "serve", *flags)
+        self._start(name, command, {})
+
+    def _start(self, name: str, command: tuple[str, ...], environ: Mapping[str, str]) -> None:
+        log = self.folder / f"{name}.log"
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "gpustack_operator", *command],
+                cwd=REPOSITORY,
+                env={**os.environ, "KUBECONFIG": "", **environ},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._running[name] = Running(name, process, log)
+
+    def is_running(self, name: str) -> bool:
+        """Say whether a process was started and not stopped."""
+        return name in self._running
+
+    def pid(self, name: str) -> int:
+        """Return the id of a running process."""
+        return self._running[name].process.pid
+
+    def stop(self, name: str, with_signal: signal.Signals = signal.SIGTERM) -> int:
+        """End a process and return its exit code."""
+        running = self._running.pop(name)
+        running.process.send_signal(with_signal)
+        return running.process.wait(_STOP_S)
+
+    def stop_all(self) -> None:
+        """End every process."""
+        for name in list(self._running):
+            if self._running[name].process.poll() is None:
+                self.stop(name)
+            else:
+                del self._running[name]
+
+    def ended(self, name: str, timeout_s: float) -> int:
+        """Wait until a process ends by itself; return its exit code."""
+        return self._running.pop(name).process.wait(timeout_s)
+
+    def check(self) -> None:
+        """Fail when a process ended that nobody stopped."""
+        for running in list(self._running.values()):
+            if (code := running.process.poll()) is not None:
+                del self._running[running.name]
+                lines = "\n".join(running.log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:])
+                raise AssertionError(f"{running.name} ended with {code}; its last lines:\n{lines}")
+
+    def lines_about(self, name: str) -> str:
+        """Return the last lines our processes wrote about an object."""
+        found = []
+        for log in sorted(self.folder.glob("*.log")):
+            about = [line for line in log.read_text(errors="replace").splitlines() if name in line]
+            found += [f"{log.stem}: {line}" for line in about[-_SHOWN_LINES:]]
+        return "\n".join(found) or "our processes wrote nothing about it"
+
+    def records(self, name: str) -> list[dict[str, object]]:
+        """Return the log records of a process."""
+        lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def _bulk_reader() -> tuple[dict[str, object], ...]:
+    api, name = "rbac.authorization.k8s.io", "e2e-bulk-reader"
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": ["list"]}
+        for group, resource in (("", "nodes"), ("nfd.k8s-sigs.io", "nodefeatures"), ("worker.gpustack.ai", "devices"))
+    ]
+    role = {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+    subject = {"kind": "ServiceAccount", "name": AGENT.name, "namespace": AGENT.namespace}
+    binding = {
+        "apiVersion": f"{api}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": name},
+        "subjects": [subject],
+    }
+    return role, binding
+
+
+def _is_established(crd: object) -> bool:
+    conditions = as_maps(at(crd, "status", "conditions"))
+    return any((as_str(c.get("type")), c.get("status")) == ("Established", "True") for c in conditions)
