@@ -137,8 +137,12 @@ def user_from_headers(headers: Headers, trust: Trust) -> User | None:
 
 
 def stripped(headers: Headers, trust: Trust) -> list[tuple[bytes, bytes]]:
-    """Return the headers that carry no identity."""
-    return [(name, value) for name, value in headers if not trust.is_identity(name.decode("latin-1").lower())]
+    """Return the headers that carry no identity, nor look as if they did."""
+
+    def looks_like(name: bytes) -> bool:
+        return trust.is_identity(name.decode("latin-1").strip().lower().replace("_", "-"))
+
+    return [(name, value) for name, value in headers if not looks_like(name)]
 
 
 def _text(value: bytes) -> str:
