@@ -1,0 +1,1 @@
+"""What is measured, for Prometheus and for other services (spec 06 §13)."""

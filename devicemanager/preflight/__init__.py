@@ -1,0 +1,1 @@
+"""Is this node fit: detected, sliceable, manageable while sliced (spec 06 §15)."""
