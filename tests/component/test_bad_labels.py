@@ -21,22 +21,22 @@ T4 = PREFIX + "nvidia-tesla-t4"
 SAID = {PREFIX + "nvidia": "true", T4: "true", T4 + ".product": "Tesla-T4", T4 + ".memory": "16Gi"}
 
 
-def labelled(**labels: str) -> dict[str, Any]:
+def labelled(name: str = "odd", **labels: str) -> dict[str, Any]:
     """Return a machine without cards whose administrator says something about cards."""
-    return {**machine("odd", cores=8), "labels": labels}
+    return {**machine(name, cores=8), "labels": labels}
 
 
-@pytest.mark.parametrize("count", ["eight", "1e3", "9" * 19, "08", "1.5", ""])
-def test_a_count_that_is_no_number(count: str) -> None:
-    @scenario(NODE_A10G, labelled(**SAID, **{T4 + ".count": count}))
-    async def story(chain: RunningChain) -> None:
-        await chain.settle()
-        assert chain.said("object=odd", f"{T4}.count={count!r} must be a plain number")
-        assert not [name for name in chain.flavors() if "tesla-t4" in name]
-        assert chain.row(A10G_POOL) == A10G_IDLE
-        assert chain.row(CPU_POOL)[2] == "8/12", "its CPU is in its pool"
+COUNTS = ("eight", "1e3", "9" * 19, "08", "1.5", "")
 
-    story()
+
+@scenario(NODE_A10G, *(labelled(f"odd-{n}", **SAID, **{T4 + ".count": count}) for n, count in enumerate(COUNTS)))
+async def test_a_count_that_is_no_number(chain: RunningChain) -> None:
+    await chain.settle()
+    for number, count in enumerate(COUNTS):
+        assert chain.said(f"object=odd-{number} ", f"{T4}.count={count!r} must be a plain number")
+    assert not [name for name in chain.flavors() if "tesla-t4" in name]
+    assert chain.row(A10G_POOL) == A10G_IDLE
+    assert chain.row(CPU_POOL)[2] == f"8/{4 + 8 * len(COUNTS)}", "their CPUs are in their pool"
 
 
 @scenario(NODE_A10G, labelled(**SAID, **{T4 + ".count": "2"}))
@@ -52,21 +52,25 @@ async def test_a_negative_count_never_reaches_a_node(chain: RunningChain) -> Non
     assert chain.row(A10G_POOL) == A10G_IDLE, "what the node still says holds"
 
 
-@pytest.mark.parametrize("memory", ["24G", "24576Mi", "1.5Gi", "24GB", "lots"])
-def test_a_memory_people_mistype(memory: str) -> None:
-    key = PREFIX + "nvidia-b7"
+MEMORIES = ("24G", "24576Mi", "1.5Gi", "24GB", "lots")
+
+
+def of_memory(number: int, memory: str) -> dict[str, Any]:
+    key = PREFIX + f"nvidia-b{number}"
     said = {PREFIX + "nvidia": "true", key: "true", key + ".count": "1", key + ".memory": memory}
+    return labelled(f"odd-{number}", **said)
 
-    @scenario(NODE_A10G, labelled(**said))
-    async def story(chain: RunningChain) -> None:
-        await chain.settle()
-        assert chain.row("gpustack-nvidia-b7-linux-amd64")[3] == "Active"
-        assert chain.quotas("gpustack-nvidia-b7-linux-amd64") == {"gpustack-nvidia-b7-linux-amd64-1d": "1600k"}
-        assert chain.row(A10G_POOL) == A10G_IDLE
-        named = chain.said("object=odd", f"label {key}.memory", "counts as nothing")
+
+@scenario(NODE_A10G, *(of_memory(number, memory) for number, memory in enumerate(MEMORIES)))
+async def test_a_memory_people_mistype(chain: RunningChain) -> None:
+    await chain.settle()
+    for number, memory in enumerate(MEMORIES):
+        pool = f"gpustack-nvidia-b{number}-linux-amd64"
+        assert chain.row(pool)[3] == "Active"
+        assert chain.quotas(pool) == {f"{pool}-1d": "1600k"}
+        named = chain.said(f"object=odd-{number} ", f"nvidia-b{number}.memory", "counts as nothing")
         assert bool(named) == (memory in ("24GB", "lots")), "the others are quantities, only unusual ones"
-
-    story()
+    assert chain.row(A10G_POOL) == A10G_IDLE
 
 
 @scenario(NODE_A10G, labelled(**{PREFIX + "acme": "true", PREFIX + "acme-x1": "true", PREFIX + "acme-x1.count": "4"}))
@@ -107,24 +111,27 @@ ODD_NAMES = (
 )
 
 
-@pytest.mark.parametrize("name", ODD_NAMES, ids=lambda name: repr(name)[:16])
-def test_odd_product_names(name: str | None) -> None:
-    @scenario(NODE_A10G, machine("odd", cores=8, cards=[card(name, memory_mib=16384)] * 2))
-    async def story(chain: RunningChain) -> None:
-        await chain.settle()
-        pool = next(pool for pool in chain.types() if pool not in (A10G_POOL, CPU_POOL))
-        assert chain.row(pool)[1:] == ("2/2 2/20 100/200 0/0", "0/0", "Active")
-        assert list(chain.quotas(pool).values()) == ["3200k"]
-        for kind in (NODE, NODE_FEATURE, DEVICES, RESOURCE_FLAVOR, CLUSTER_QUEUE, INSTANCE_TYPE):
-            for obj in chain.objects(kind):
-                assert is_object_name(obj["metadata"]["name"])
-                for key, value in {**labels_of(obj), **(at(obj, "spec", "labels") or {})}.items():
-                    assert is_qualified_name(key), key
-                    assert is_label_value(value), (key, value)
-                    assert len(key.partition("/")[2]) <= 63
-        assert chain.row(A10G_POOL) == A10G_IDLE
+ODD = tuple(machine(f"odd-{n}", cores=8, cards=[card(name, memory_mib=16384)] * 2) for n, name in enumerate(ODD_NAMES))
+NAMELESS = 3
+"""Of these names, those in which no letter of the key alphabet is left: they share the key `unknown`."""
 
-    story()
+
+@scenario(NODE_A10G, *ODD)
+async def test_odd_product_names(chain: RunningChain) -> None:
+    await chain.settle()
+    pools = [pool for pool in chain.types() if pool not in (A10G_POOL, CPU_POOL)]
+    rows = sorted(chain.row(pool)[1:] for pool in pools)
+    alone = ("2/2 2/20 100/200 0/0", "0/0", "Active")
+    assert [row for row in rows if row == alone] == [alone] * (len(ODD_NAMES) - 1 - NAMELESS), rows
+    assert sum(chain.flavor_capacity(name) for name in chain.flavors() if name.endswith("d")) == 1 + 2 * len(ODD_NAMES)
+    for kind in (NODE, NODE_FEATURE, DEVICES, RESOURCE_FLAVOR, CLUSTER_QUEUE, INSTANCE_TYPE):
+        for obj in chain.objects(kind):
+            assert is_object_name(obj["metadata"]["name"])
+            for key, value in {**labels_of(obj), **(at(obj, "spec", "labels") or {})}.items():
+                assert is_qualified_name(key), key
+                assert is_label_value(value), (key, value)
+                assert len(key.partition("/")[2]) <= 63
+    assert chain.row(A10G_POOL) == A10G_IDLE
 
 
 @scenario(NODE_A10G, machine("lost", cores=8, cards=[a10g()]))

@@ -118,8 +118,9 @@ async def test_a_node_flaps_managed_fifty_times_a_minute(chain: RunningChain) ->
     assert chain.store.version == version
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.05, 2.0, 5.5, 8.0])
-@pytest.mark.parametrize("kill", [True, False], ids=["killed", "drained"])
+@pytest.mark.parametrize(
+    ("after_s", "kill"), [(0.0, True), (0.05, False), (2.0, True), (5.5, True), (8.0, False)], ids=str
+)
 def test_the_api_server_restarts(after_s: float, tmp_path: Path, *, kill: bool) -> None:
     @scenario(*FLEET, store_file=tmp_path / "store.sqlite")
     async def story(chain: RunningChain) -> None:
