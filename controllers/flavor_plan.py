@@ -29,7 +29,6 @@ from nodefeature.labels import (
     RESOURCE_TYPE,
     TOPOLOGY_PROFILE,
     TRUE,
-    TYPE_NODES,
 )
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.presets import Presets
@@ -197,11 +196,6 @@ def _fixed_part(spec: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in _comparable(spec).items() if key != "tolerations"}
     labels = as_map(kept.get("nodeLabels"))
     return kept | {"nodeLabels": {key: value for key, value in labels.items() if key not in _MIXING_LABELS}}
-
-
-def is_ours(flavor: object) -> bool:
-    """Say whether a ResourceFlavor is one that the operator made from nodes."""
-    return labels_of(flavor).get(RESOURCE_TYPE) == TYPE_NODES
 
 
 def default_topology() -> Object:

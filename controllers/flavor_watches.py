@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controllers.contributors import flavor_names, names_through_feature
-from controllers.flavor_plan import is_ours
 from controllers.node_view import cached_labels, node_of_feature
+from controllers.ownership import is_our_flavor
 from kube.reconciler import Caches, Key, Object
 from nodefeature.fields import annotations_of, at, is_deleting, labels_of, name_of
 from nodefeature.kinds import RESOURCE_FLAVOR
@@ -20,7 +20,7 @@ from nodefeature.labels import DERIVED_FROM_NODE, NOTE_PREFIX, TRUE
 
 def flavor_changed(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
     """Ask for a flavor of ours that came, went, or says something else."""
-    if not is_ours(old) and not is_ours(new):
+    if not is_our_flavor(old) and not is_our_flavor(new):
         return ()
     if new is not None and (is_deleting(new) or (old is not None and _meaning(old) == _meaning(new))):
         return ()
@@ -63,7 +63,7 @@ def flavors_of_feature(old: Object | None, new: Object | None, caches: Caches) -
 
 def all_flavors(caches: Caches) -> list[Key]:
     """Return all flavors of ours."""
-    return [Key(name_of(flavor)) for flavor in caches[RESOURCE_FLAVOR].list() if is_ours(flavor)]
+    return [Key(name_of(flavor)) for flavor in caches[RESOURCE_FLAVOR].list() if is_our_flavor(flavor)]
 
 
 def flavors_of_deleted_type(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
@@ -78,4 +78,4 @@ def flavors_of_topology(old: Object | None, new: Object | None, caches: Caches) 
         return ()
     name = name_of(old)
     flavors = caches[RESOURCE_FLAVOR].list()
-    return [Key(name_of(f)) for f in flavors if is_ours(f) and at(f, "spec", "topologyName") == name]
+    return [Key(name_of(f)) for f in flavors if is_our_flavor(f) and at(f, "spec", "topologyName") == name]

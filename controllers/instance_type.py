@@ -38,9 +38,10 @@ from controllers.instance_type_watches import (
 )
 from controllers.instance_type_watches import INDEXES as WATCHED_INDEXES
 from controllers.node_view import FEATURES_BY_NODE
+from controllers.ownership import we_made_queue
 from controllers.pool_members import PoolMembers, PoolViews
 from controllers.queue_plan import pool_flavors
-from controllers.queue_state import is_ours, read_queue, reserved_nano
+from controllers.queue_state import read_queue, reserved_nano
 from controllers.settings import LiveSettings, wakes
 from controllers.unusable_nodes import UnusableNodes
 from kube.client import Client
@@ -160,7 +161,7 @@ class InstanceType:
             else:
                 log.info("queue created", extra={"kind": "ClusterQueue", "object": name})
                 return created
-        if not is_ours(queue):
+        if not we_made_queue(queue):
             return None
         if is_deleting(queue):
             return queue
@@ -199,7 +200,7 @@ class InstanceType:
             queue = self.caches[CLUSTER_QUEUE].get(Key(name)) or await self.client.get(CLUSTER_QUEUE, name)
         except NotFound:
             queue = None
-        if queue is None or not is_ours(queue):
+        if queue is None or not we_made_queue(queue):
             await self._patch_finalizers(instance_type, [f for f in finalizers if f != FINALIZER])
             return DONE
         if at(instance_type, "status", "phase") != "Inactive":

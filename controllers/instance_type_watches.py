@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from controllers.instance_type_queue import PoolIdentity, identity_of
 from controllers.node_view import is_ready, is_usable
-from controllers.queue_plan import is_our_flavor
-from controllers.queue_state import is_ours
+from controllers.ownership import is_our_flavor, we_made_queue
 from kube.reconciler import Caches, Index, Key, Object
 from nodefeature.fields import annotations_of, as_bool, as_map, as_maps, at, is_deleting, labels_of, name_of
 from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, NODE
@@ -87,7 +86,7 @@ def _written(instance_type: Object) -> tuple[object, ...]:
 def type_of_queue(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
     """Run the type of any changed queue of ours, also of one that is gone."""
     shown = new if new is not None else old
-    return (Key(name_of(shown)),) if shown is not None and is_ours(shown) else ()
+    return (Key(name_of(shown)),) if shown is not None and we_made_queue(shown) else ()
 
 
 def types_of_devices(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:

@@ -31,7 +31,6 @@ from controllers.flavor_plan import (
     default_topology,
     derived_type,
     has_default_levels,
-    is_ours,
     plan_flavor,
     products_of,
     speaker_of,
@@ -46,6 +45,7 @@ from controllers.flavor_watches import (
     flavors_of_topology,
 )
 from controllers.node_view import cached_labels
+from controllers.ownership import is_our_flavor
 from controllers.reports import Reports
 from controllers.settings import LiveSettings, wakes
 from kube.client import Client
@@ -213,7 +213,7 @@ class NodeFlavorController:
         if stored is None:
             await self._retire_topologies()
             return DONE
-        if not is_ours(stored):
+        if not is_our_flavor(stored):
             return DONE
         if self._awaits_profile(stored):
             return After(NO_PROFILE_YET_S)
@@ -289,7 +289,7 @@ class NodeFlavorController:
         siblings: Iterable[Mapping[str, str]] = (
             annotations_of(other)
             for other in self.caches[RESOURCE_FLAVOR].list()
-            if is_ours(other) and labels_of(other).get(flavor.own_label) == TRUE
+            if is_our_flavor(other) and labels_of(other).get(flavor.own_label) == TRUE
         )
         return {notes[NOTE_PREFIX + "product"] for notes in siblings if notes.get(NOTE_PREFIX + "product")}
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from controllers.node_view import FEATURES_BY_NODE
+from controllers.ownership import is_our_queue
 from controllers.pool_nodes import PoolNodes
 from controllers.queue_checks import is_our_check, queue_checks
 from controllers.queue_migration import Decision, Verdict, Want, decide
@@ -36,7 +37,7 @@ from nodefeature.kinds import (
     TOPOLOGY,
     Kind,
 )
-from nodefeature.labels import ACCELERATABLE, RESOURCE_TYPE, SYSTEM_NAMESPACE, TRUE, TYPE_INSTANCE_TYPES
+from nodefeature.labels import ACCELERATABLE, SYSTEM_NAMESPACE, TRUE
 from nodefeature.pool import matches, pool_flavor_selector
 
 log = logging.getLogger(__name__)
@@ -44,14 +45,9 @@ log = logging.getLogger(__name__)
 WINDOW_S = 3.0
 
 
-def is_operator_queue(queue: object) -> bool:
-    """Say whether a ClusterQueue carries our type label."""
-    return labels_of(queue).get(RESOURCE_TYPE) == TYPE_INSTANCE_TYPES
-
-
 def _queue_changed(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
     """Run a queue for what people and reconcilers write, not for Kueue's status."""
-    if new is None or not is_operator_queue(new):
+    if new is None or not is_our_queue(new):
         return ()
     same = old is not None and _written(old) == _written(new) and not _verdict_lost(old, new)
     return () if same else (Key(name_of(new)),)
@@ -76,7 +72,7 @@ def _written(queue: Object) -> tuple[object, ...]:
 
 
 def _all_queues(caches: Caches) -> Iterable[Key]:
-    return [Key(name_of(queue)) for queue in caches[CLUSTER_QUEUE].list() if is_operator_queue(queue)]
+    return [Key(name_of(queue)) for queue in caches[CLUSTER_QUEUE].list() if is_our_queue(queue)]
 
 
 def queues_of_flavor(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
@@ -85,7 +81,7 @@ def queues_of_flavor(old: Object | None, new: Object | None, caches: Caches) -> 
     keys = []
     for queue in caches[CLUSTER_QUEUE].list():
         selector = pool_flavor_selector(labels_of(queue))
-        if is_operator_queue(queue) and selector and any(matches(selector, labels) for labels in shown):
+        if is_our_queue(queue) and selector and any(matches(selector, labels) for labels in shown):
             keys.append(Key(name_of(queue)))
     return keys
 
@@ -142,7 +138,7 @@ class NodeQueue:
     async def reconcile(self, key: Key) -> Outcome:
         """Bring one queue's plan, stop policy and TopologyReady to where they should be."""
         queue = self.caches[CLUSTER_QUEUE].get(key)
-        if queue is None or not is_operator_queue(queue):
+        if queue is None or not is_our_queue(queue):
             return DONE
         selector = pool_flavor_selector(labels_of(queue))
         state = read_queue(queue)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from controllers.ownership import is_our_queue
 from controllers.reports import Reports
 from kube.client import Client
 from kube.errors import AlreadyExists, Forbidden, NotFound
@@ -22,13 +23,12 @@ from nodefeature.fields import (
     as_str,
     at,
     is_deleting,
-    labels_of,
     name_of,
     namespace_of,
     uid_of,
 )
 from nodefeature.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, NAMESPACE, Kind
-from nodefeature.labels import CLUSTER_QUEUE_ANNOTATION, RESOURCE_TYPE, SYSTEM_NAMESPACE, TYPE_INSTANCE_TYPES
+from nodefeature.labels import CLUSTER_QUEUE_ANNOTATION, SYSTEM_NAMESPACE
 from nodefeature.queue_names import local_queue_name
 
 log = logging.getLogger(__name__)
@@ -48,13 +48,9 @@ def _is_open(namespace: Object) -> bool:
     return not terminating and not is_reserved(name_of(namespace))
 
 
-def _is_ours(queue: Object) -> bool:
-    return labels_of(queue).get(RESOURCE_TYPE) == TYPE_INSTANCE_TYPES
-
-
 def _queue_added(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
     """Open a new queue everywhere. One that took the place of a namesake has another uid."""
-    if new is None or not _is_ours(new) or (old is not None and _is_ours(old) and uid_of(old) == uid_of(new)):
+    if new is None or not is_our_queue(new) or (old is not None and is_our_queue(old) and uid_of(old) == uid_of(new)):
         return ()
     return [Key(name_of(new), name_of(ns)) for ns in caches[NAMESPACE].list() if _is_open(ns)]
 
@@ -62,7 +58,7 @@ def _queue_added(old: Object | None, new: Object | None, caches: Caches) -> Iter
 def _namespace_added(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
     if new is None or not _is_open(new) or (old is not None and uid_of(old) == uid_of(new)):
         return ()
-    return [Key(name_of(queue), name_of(new)) for queue in caches[CLUSTER_QUEUE].list() if _is_ours(queue)]
+    return [Key(name_of(queue), name_of(new)) for queue in caches[CLUSTER_QUEUE].list() if is_our_queue(queue)]
 
 
 def _local_queue_changed(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
@@ -108,7 +104,9 @@ class NodeQueueEntrance:
         """Create or mend the LocalQueue of one queue in one namespace."""
         queue = self.caches[CLUSTER_QUEUE].get(Key(key.name))
         namespace = self.caches[NAMESPACE].get(Key(key.namespace))
-        if queue is None or is_deleting(queue) or not _is_ours(queue) or namespace is None or not _is_open(namespace):
+        if queue is None or is_deleting(queue) or not is_our_queue(queue):
+            return DONE
+        if namespace is None or not _is_open(namespace):
             return DONE
         wanted = local_queue(queue, key.namespace)
         current = self.caches[LOCAL_QUEUE].get(Key(name_of(wanted), key.namespace))

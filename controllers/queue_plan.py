@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from controllers.ownership import is_our_flavor
 from controllers.pool_nodes import NodeFacts
 from controllers.queue_state import TAS_QUEUE, FlavorQuotas, Group, QueueState, ResourceQuota
 from nodefeature.credits import CREDITS_PER_ACCELERATOR
@@ -23,10 +24,8 @@ from nodefeature.labels import (
     DEVICE_PREFIX,
     GENERAL_PREFIX,
     NOTE_PREFIX,
-    RESOURCE_TYPE,
     TOPOLOGY_PROFILE,
     TRUE,
-    TYPE_NODES,
 )
 from nodefeature.manufacturers import CREDITS_PREFIX
 from nodefeature.pool import matches
@@ -105,11 +104,6 @@ class Refusal:
     reason: str
     message: str
     recheck_s: float = 0.0
-
-
-def is_our_flavor(flavor: Mapping[str, Any]) -> bool:
-    """Say whether a ResourceFlavor carries our type label; those without it are somebody else's."""
-    return labels_of(flavor).get(RESOURCE_TYPE) == TYPE_NODES
 
 
 def pool_flavors(flavors: Iterable[Mapping[str, Any]], selector: Mapping[str, str]) -> list[Mapping[str, Any]]:

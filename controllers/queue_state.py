@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nodefeature.fields import annotations_of, as_int, as_map, as_maps, as_str, at, is_deleting, labels_of, name_of
-from nodefeature.labels import EMPTY_PLAN_HOLD, RESOURCE_TYPE, TOPOLOGY_PREFIX, TRUE, TYPE_INSTANCE_TYPES
+from nodefeature.fields import annotations_of, as_int, as_map, as_maps, as_str, at, is_deleting, name_of
+from nodefeature.labels import EMPTY_PLAN_HOLD, TOPOLOGY_PREFIX, TRUE
 from nodefeature.quantity import QuantityInvalid, parse_quantity, quantity_or_zero
 
 TAS_QUEUE = TOPOLOGY_PREFIX + "tas-queue"
@@ -148,17 +148,6 @@ class QueueState:
         """Say whether a flavor holds something, or Kueue does not say that it holds nothing."""
         held = flavor in self.reservation.held or flavor in self.usage.held
         return held or flavor not in self.reservation.listed or flavor not in self.usage.listed
-
-
-def is_ours(queue: Mapping[str, Any]) -> bool:
-    """Say whether a ClusterQueue is one this operator created.
-
-    The type label says so; a queue that lost it by hand is still known by the annotations of ours, one of which it
-    carries from its first moment. A namesake with neither belongs to somebody else.
-    """
-    if labels_of(queue).get(RESOURCE_TYPE) == TYPE_INSTANCE_TYPES:
-        return True
-    return any(key in annotations_of(queue) for key in QUEUE_ANNOTATIONS)
 
 
 def read_queue(queue: Mapping[str, Any]) -> QueueState:

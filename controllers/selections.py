@@ -2,8 +2,8 @@
 
 For: `kube.runtime.Manager` of the controllers process.
 In: objects as the API server sends them. Out: the parts that some reconciler reads; nothing else is cached.
-Promises: managedFields are never kept; a Secret other than the settings' is never asked for; nulls and wrong-typed
-fields pass through as they are, the readers are tolerant.
+Promises: a Secret other than the settings' is never asked for; nulls and wrong-typed fields pass through as they are,
+the readers are tolerant. (That managedFields are never kept is `kube.store`'s promise, for every cache.)
 """
 
 from __future__ import annotations
@@ -34,17 +34,8 @@ from nodefeature.labels import SYSTEM_NAMESPACE
 _KEPT_CONDITIONS = frozenset({"Ready", LABELS_MERGED})
 
 
-def without_managed_fields(obj: Object) -> Object:
-    """Drop `metadata.managedFields`."""
-    metadata = obj.get("metadata")
-    if not isinstance(metadata, dict) or "managedFields" not in metadata:
-        return obj
-    return {**obj, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
-
-
 def node(obj: Object) -> Object:
     """Keep metadata, taints, the cordon, capacity, addresses and the conditions that somebody reads."""
-    slim = without_managed_fields(obj)
     spec, status = as_map(at(obj, "spec")), as_map(at(obj, "status"))
     conditions = [
         {key: c.get(key) for key in ("type", "status", "reason", "message")}
@@ -52,7 +43,7 @@ def node(obj: Object) -> Object:
         if c.get("type") in _KEPT_CONDITIONS
     ]
     return {
-        "metadata": slim.get("metadata"),
+        "metadata": obj.get("metadata"),
         "spec": {key: spec[key] for key in ("taints", "unschedulable") if key in spec},
         "status": {key: status[key] for key in ("capacity", "addresses") if key in status}
         | ({"conditions": conditions} if conditions else {}),
@@ -61,34 +52,31 @@ def node(obj: Object) -> Object:
 
 def node_feature(obj: Object) -> Object:
     """Keep metadata and the labels; the features NFD workers report are large and not ours to read."""
-    slim = without_managed_fields(obj)
-    return {"metadata": slim.get("metadata"), "spec": {"labels": at(obj, "spec", "labels")}}
+    return {"metadata": obj.get("metadata"), "spec": {"labels": at(obj, "spec", "labels")}}
 
 
 def metadata_only(obj: Object) -> Object:
     """Keep metadata and the phase."""
-    slim: dict[str, Any] = {"metadata": without_managed_fields(obj).get("metadata")}
+    slim: dict[str, Any] = {"metadata": obj.get("metadata")}
     phase = at(obj, "status", "phase")
     return slim | ({"status": {"phase": phase}} if phase is not None else {})
 
 
 def selections(namespace: str = SYSTEM_NAMESPACE) -> Mapping[Kind, Selection]:
     """Return what is cached when the operator lives in `namespace`."""
-    plain = Selection(project=without_managed_fields)
+    whole = Selection()
     return {
         NODE: Selection(project=node),
         NODE_FEATURE: Selection(namespace=namespace, project=node_feature),
         NAMESPACE: Selection(project=metadata_only),
-        SECRET: Selection(
-            namespace=namespace, field_selector=f"metadata.name={SECRET_NAME}", project=without_managed_fields
-        ),
-        DEVICES: plain,
-        INSTANCE_TYPE: plain,
-        CLUSTER_QUEUE: plain,
-        LOCAL_QUEUE: plain,
-        RESOURCE_FLAVOR: plain,
-        TOPOLOGY: plain,
-        ADMISSION_CHECK: plain,
+        SECRET: Selection(namespace=namespace, field_selector=f"metadata.name={SECRET_NAME}"),
+        DEVICES: whole,
+        INSTANCE_TYPE: whole,
+        CLUSTER_QUEUE: whole,
+        LOCAL_QUEUE: whole,
+        RESOURCE_FLAVOR: whole,
+        TOPOLOGY: whole,
+        ADMISSION_CHECK: whole,
     }
 
 

@@ -36,7 +36,7 @@ from devicemanager.publisher.publish import Publisher
 from gpustack_operator.packaged import unit_resource_presets
 from hack.devcluster.foreign_crds import foreign_manifests
 from hack.devcluster.server import DevCluster
-from hack.devcluster.standins.__main__ import SELECTIONS, build
+from hack.devcluster.standins.__main__ import build
 from hack.devcluster.standins.kueue.state import GATE, QUEUE_LABEL
 from hack.devcluster.standins.registrar import RegisteredMachine, register
 from hack.devcluster.store import Change, Store
@@ -226,7 +226,7 @@ class RunningChain:
     def start_standins(self) -> None:
         """Start NFD master, Kueue, scheduler and kubelets."""
         client = self._new_client("standins")
-        manager = self._manager(client, SELECTIONS)
+        manager = self._manager(client, {})
         build(manager, client, self.clock, nfd_delay_s=self.nfd_delay_s)
         self._start("standins", manager)
 

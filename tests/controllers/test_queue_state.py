@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.queue_state import Group, is_ours, read_queue, reserved_nano
+from controllers.queue_state import Group, read_queue, reserved_nano
 from nodefeature.labels import EMPTY_PLAN_HOLD
 from tests.builders.queues import active, cluster_queue, group, stopped, usage
 
@@ -76,19 +76,6 @@ def test_null_and_wrong_typed_fields_read_as_empty() -> None:
     assert read_queue({}).groups == ()
     nulls = {"spec": {"resourceGroups": [{"coveredResources": None, "flavors": None}]}, "status": None}
     assert read_queue(nulls).groups == (Group((), ()),)
-
-
-@pytest.mark.parametrize(
-    ("queue", "want"),
-    [
-        pytest.param(cluster_queue(), True, id="type label"),
-        pytest.param({"metadata": {"annotations": {EMPTY_PLAN_HOLD: "true"}}}, True, id="label lost, annotation left"),
-        pytest.param({"metadata": {"name": "gpustack-nvidia-a10g-linux-amd64"}}, False, id="foreign namesake"),
-        pytest.param({"metadata": {"labels": None, "annotations": None}}, False, id="nulls"),
-    ],
-)
-def test_is_ours(queue: dict[str, Any], want: bool) -> None:
-    assert is_ours(queue) is want
 
 
 def test_reserved_amount_of_a_resource_is_summed_over_flavors() -> None:

@@ -30,22 +30,10 @@ from kube.clock import Clock, SystemClock
 from kube.connection import Connection
 from kube.credentials import find_credentials
 from kube.logs import set_up
-from kube.reconciler import Selection
 from kube.runtime import Manager
-from nodefeature.kinds import NODE, NODE_FEATURE, POD, WORKLOAD
 from nodefeature.manufacturers import build_manufacturers
 
 log = logging.getLogger(__name__)
-
-
-def _without_managed_fields(obj: dict[str, object]) -> dict[str, object]:
-    metadata = obj.get("metadata")
-    if isinstance(metadata, dict):
-        metadata.pop("managedFields", None)
-    return obj
-
-
-SELECTIONS = {kind: Selection(project=_without_managed_fields) for kind in (NODE, NODE_FEATURE, POD, WORKLOAD)}
 
 
 def machines_of(fleets: Iterable[Path], singles: Iterable[str]) -> Iterable[RegisteredMachine]:
@@ -81,7 +69,7 @@ async def run(arguments: argparse.Namespace) -> None:
     """Register the machines, then play until told to stop."""
     connection = Connection(find_credentials(kubeconfig=arguments.kubeconfig))
     client = Client(connection)
-    manager = Manager(client, selections=SELECTIONS)
+    manager = Manager(client)
     build(manager, client, SystemClock(), nfd_delay_s=arguments.nfd_delay)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
