@@ -45,7 +45,7 @@ verify: setup ## Check format, lint, types, layers and generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory generate
-	@test -z "$$(git status --porcelain -- chart docs)" || { git status --short -- chart docs; echo "make: generated files were stale; commit what 'make generate' wrote"; exit 1; }
+	@test -z "$$(git status --porcelain -- chart docs devicemanager/proto)" || { git status --short -- chart docs devicemanager/proto; echo "make: generated files were stale; commit what 'make generate' wrote"; exit 1; }
 
 .PHONY: format
 format: setup ## Mend format and lint where a tool can
@@ -53,7 +53,7 @@ format: setup ## Mend format and lint where a tool can
 	@$(BIN)/ruff format -q .
 
 .PHONY: generate
-generate: setup ## Write the generated files: CRDs, RBAC, reference pages
+generate: setup ## Write the generated files: CRDs, RBAC, reference pages, protocol messages
 	@$(BIN)/python -m gpustack_operator.generate
 
 .PHONY: lock

@@ -1,7 +1,7 @@
-"""Writes what is generated from declarations: CRDs, RBAC manifests, reference pages.
+"""Writes what is generated from declarations: CRDs, RBAC manifests, reference pages, protocol messages.
 
 For: `make generate` (`python -m gpustack_operator.generate`); a test compares the committed files.
-In: nothing. Out: files under `chart/` and `docs/reference/` of the given root.
+In: nothing. Out: files under `chart/`, `docs/reference/` and `devicemanager/proto/` of the given root.
 Promises: the same declarations give the same bytes; manifests of kinds and processes that are gone are removed.
 """
 
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from api import reference_files
+from devicemanager.proto import generate as protocols
 from gpustack_operator.cli import COMMANDS, PROGRAM, Command
 from gpustack_operator.options import declared, flag_of, title_of, variable_of
 from gpustack_operator.rbac import as_yaml, manifests, processes
@@ -24,7 +25,7 @@ def rendered() -> dict[str, str]:
     """Return every generated file: path below the root, and text."""
     files = {f"{RBAC}/{process.name}.yaml": _HEADER + as_yaml(manifests(process)) for process in processes()}
     files[FLAGS_PAGE] = flags_page()
-    return reference_files.rendered() | files
+    return reference_files.rendered() | files | protocols.rendered()
 
 
 def write(root: Path) -> list[Path]:

@@ -1,0 +1,1 @@
+"""Messages of the kubelet's two protocols, generated from the `.proto` files beside this one (decision 0360)."""
