@@ -12,7 +12,7 @@ The tree:
 
     OperatorError
       Terminal              retrying cannot help; becomes a condition
-      InvalidRequest        we asked for something that cannot be a path
+        InvalidRequest      we asked for something that cannot be a path
       Unreachable           no usable answer; nobody knows whether a write happened
         MalformedAnswer     an answer that is no JSON object
       NotLeader             this process lost its lease and may not write
@@ -51,8 +51,8 @@ class Terminal(OperatorError):
     """Retrying cannot help until the object changes; becomes a condition."""
 
 
-class InvalidRequest(OperatorError):
-    """A name, namespace or option that cannot be part of a request; nothing was sent."""
+class InvalidRequest(Terminal):
+    """A name, namespace or option that cannot be part of a request; nothing was sent, and nothing else would be."""
 
 
 class Unreachable(OperatorError):
@@ -208,11 +208,16 @@ def class_of(code: int, reason: str) -> type[ApiError]:
     return BY_CODE.get(code) or (ServerFault if 500 <= code < 600 else ApiError)
 
 
-def status_error(status: object, *, retry_after: float | None = None) -> ApiError:
+def status_error(status: object) -> ApiError:
     """Turn a Status received inside a stream into an error."""
     fields = as_map(status)
     code = as_int(fields.get("code"))
-    return class_of(code, as_str(fields.get("reason")))(fields, code, retry_after=retry_after)
+    return class_of(code, as_str(fields.get("reason")))(fields, code, retry_after=_asked_s(fields))
+
+
+def _asked_s(status: Mapping[str, Any]) -> float | None:
+    seconds = as_int(at(status, "details", "retryAfterSeconds"))
+    return float(seconds) if seconds > 0 else None
 
 
 def answer_error(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
@@ -220,8 +225,7 @@ def answer_error(code: int, headers: Mapping[str, str], body: bytes) -> ApiError
     status = _read_status(body)
     retry_after = parse_retry_after(headers.get("retry-after"))
     if retry_after is None:
-        seconds = at(status, "details", "retryAfterSeconds")
-        retry_after = float(as_int(seconds)) if as_int(seconds) > 0 else None
+        retry_after = _asked_s(status)
     return class_of(code, as_str(status.get("reason")))(status, code, retry_after=retry_after)
 
 

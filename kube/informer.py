@@ -8,7 +8,8 @@ Promises:
 - it resumes from the version of the last list, event or bookmark, never from an item of a list;
 - after 410 it lists again; what vanished meanwhile is a deletion with its last state, a namesake a deletion and an
   addition;
-- every failure is followed by a pause of at most `MAX_PAUSE_S`; a kind not served yet is asked for again and holds up
+- every failure is followed by a pause of at most `MAX_PAUSE_S`, or of what the server asked for (Retry-After, at most
+  `MAX_ASKED_S`); a kind not served yet is asked for again and holds up
   nobody;
 - the loop is given back every few milliseconds.
 """
@@ -51,6 +52,8 @@ WATCH_S = (300, 600)
 """The server ends a watch after a time drawn from here, so that watches of a fleet do not end together."""
 FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 8.0
+MAX_ASKED_S = 300.0
+"""A server that asks for more is not believed."""
 STEADY_S = 30.0
 """A stream that lived this long was healthy: the next failure starts with the first pause again."""
 REFUSALS = 3
@@ -105,7 +108,8 @@ class Informer:
                 failure = error
                 self._learn(error)
             lived_s = self._clock.now() - opened
-            await self._clock.sleep(self._pause(lived_s, failed=failure is not None))
+            pause_s = self._pause(lived_s, failed=failure is not None)
+            await self._clock.sleep(max(pause_s, _asked_s(failure)))
 
     async def _cycle(self) -> None:
         if not self._version:
@@ -135,7 +139,7 @@ class Informer:
             ) as chunks:
                 await self._read(chunks, initial)
         except (*REFUSES_STREAMING, ServerFault) as error:
-            if initial is None or self._version:
+            if initial is None or self._version or error.retry_after is not None:
                 raise
             self._streaming = not isinstance(error, REFUSES_STREAMING)
             raise NoStreamingList(f"refused: {error}") from error
@@ -263,3 +267,9 @@ class Informer:
         if not self._failures:
             return 0.0
         return min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (self._failures - 1)) * self._rng.uniform(0.5, 1.0)
+
+
+def _asked_s(failure: OperatorError | None) -> float:
+    """Return the seconds that the server asked us to stay away."""
+    asked_s = failure.retry_after if isinstance(failure, ApiError) else None
+    return min(asked_s or 0.0, MAX_ASKED_S)

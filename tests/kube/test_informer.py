@@ -368,6 +368,42 @@ def test_b010_no_loop_without_back_off() -> None:
     play(scenario)
 
 
+BUSY = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 30}}
+
+
+@pytest.mark.parametrize(
+    ("script", "before"),
+    [
+        ((refuse(429, "TooManyRequests", retry_after="30"),), 1),
+        ((refuse(503, "ServiceUnavailable", retry_after="30"),), 1),
+        ((refuse(400, "BadRequest"), refuse(429, "TooManyRequests", retry_after="30")), 2),
+        ((stream(Stream(line("ERROR", BUSY))),), 1),
+    ],
+    ids=["streaming list", "streaming list, 503", "paged list", "inside the stream"],
+)
+def test_who_is_asked_to_stay_away_stays_away(script: tuple[Handler, ...], before: int) -> None:
+    async def scenario() -> None:
+        async with Follow(*script, stream(listed("5", node("a", 1))), page("5", node("a", 1)), hang) as follow:
+            await follow.clock.advance(29)
+            assert len(follow.wire.requests) == before
+            await follow.clock.advance(2)
+            assert len(follow.wire.requests) > before
+
+    play(scenario)
+
+
+def test_a_server_that_asks_for_hours_is_asked_again_after_five_minutes() -> None:
+    async def scenario() -> None:
+        never = refuse(429, "TooManyRequests", retry_after="86400")
+        async with Follow(never, stream(listed("5", node("a", 1)))) as follow:
+            await follow.clock.advance(299)
+            assert len(follow.wire.requests) == 1
+            await follow.clock.advance(2)
+            assert follow.names() == ["a"]
+
+    play(scenario)
+
+
 def test_duplicates_and_reordering_after_a_reconnect_change_nothing() -> None:
     async def scenario() -> None:
         body = listed("20", node("a", 20, x="new"))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
-from kube.errors import NotFound, Terminal, TooManyRequests, status_error
+from kube.errors import InvalidRequest, NotFound, Terminal, TooManyRequests, status_error
 from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
 from kube.runtime import Manager
 from kube.store import CacheMutated
@@ -209,10 +209,17 @@ def test_a_failing_key_backs_off_and_others_go_on(caplog: pytest.LogCaptureFixtu
     assert "reconcile broke" in caplog.text
 
 
-def test_terminal_is_logged_once_and_retried_only_after_a_change(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [Terminal("Node a: label .count is not a number; fix the label"), InvalidRequest("nodes '' is not a path segment")],
+    ids=["a decision", "a request that cannot be made"],
+)
+def test_terminal_is_logged_once_and_retried_only_after_a_change(
+    error: Terminal, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         async def act(_key: Key) -> Outcome:
-            raise Terminal("Node a: label .count is not a number; fix the label")
+            raise error
 
         world, recorder = World(), Recorder(act)
         world.api.seed(NODES, node("a"))
