@@ -7,7 +7,7 @@ Promises: a request is a key, never an event; an answer is `DONE`, `After(second
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
@@ -54,6 +54,15 @@ class Lister(Protocol):
 
     def by(self, index: str, value: str) -> Iterable[Object]:
         """Return the objects that a declared index files under `value`."""
+
+    def values(self, index: str) -> Collection[str]:
+        """Return every value that a declared index files something under."""
+
+    def changed(self, since: int) -> tuple[int, Collection[Key] | None]:
+        """Return the number of changes so far, and the keys of those after the first `since`.
+
+        None instead of keys: too many to tell, or `since` is negative; read everything.
+        """
 
 
 class Caches(Protocol):

@@ -5,9 +5,10 @@ In: whole objects. Out: the same dicts, shared: reading only.
 Promises:
 - managedFields are dropped and the declared projection is applied before an object is stored;
 - a namesake (same name, another uid) is a deletion and an addition, never an update;
-- an event that repeats or precedes what is stored changes nothing, and a deletion of an older namesake removes nothing;
+- an event that repeats or precedes what is stored changes nothing, also one of an older namesake;
 - a change that the projection cannot see is stored without being told to anybody;
 - an index costs what changed, not what is stored; a failing index or projection hides no object;
+- whoever remembers how far he has read is told what changed since, up to the last `JOURNAL` changes;
 - with a mutation detector, writing to a cached object is an error that names it.
 """
 
@@ -15,7 +16,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from typing import NamedTuple
 
 import orjson
@@ -26,6 +29,9 @@ from nodefeature.fields import metadata, name_of, namespace_of, uid_of
 from nodefeature.kinds import Kind
 
 log = logging.getLogger(__name__)
+
+JOURNAL = 4096
+"""Changes that are remembered by key, some 0.5 MiB a kind; a reader further behind reads everything."""
 
 
 class CacheMutated(OperatorError):
@@ -59,6 +65,8 @@ class Store:
         self._objects: dict[Key, Object] = {}
         self._indexes: dict[str, _Filing] = {}
         self._seals: dict[Key, bytes] | None = {} if detect_mutations else None
+        self._changes = 0
+        self._journal: deque[Key] = deque(maxlen=JOURNAL)
 
     def add_index(self, index: Index) -> None:
         """Declare an index. Declaring the same one twice is fine; another function under its name is not."""
@@ -81,6 +89,17 @@ class Store:
     def by(self, index: str, value: str) -> Iterable[Object]:
         """Return the objects that a declared index files under `value`, as of now."""
         return tuple(self._objects[key] for key in self._indexes[index].keys(value))
+
+    def values(self, index: str) -> Collection[str]:
+        """Return every value that a declared index files something under, as of now."""
+        return self._indexes[index].values()
+
+    def changed(self, since: int) -> tuple[int, Collection[Key] | None]:
+        """Return the number of changes so far and the keys of those after the first `since`; None: read everything."""
+        count = self._changes - since
+        if since < 0 or count > len(self._journal):
+            return self._changes, None
+        return self._changes, set(islice(reversed(self._journal), count))
 
     def known(self) -> tuple[Key, ...]:
         """Return every cached key, as of now."""
@@ -109,15 +128,21 @@ class Store:
         old = self._objects.get(key)
         if old is None:
             self._set(key, obj)
+            self._note(key)
             return (Change(None, obj),)
-        if uid_of(old) != uid_of(obj):
+        namesake = uid_of(old) != uid_of(obj)
+        if not (namesake and authoritative) and not _moves_on(old, obj, authoritative=authoritative):
+            return ()
+        if namesake:
             self._drop(key)
             self._set(key, obj)
+            self._note(key)
             return (Change(old, None), Change(None, obj))
-        if not _moves_on(old, obj, authoritative=authoritative):
-            return ()
         self._set(key, obj)
-        return (Change(old, obj),) if _differs(old, obj) else ()
+        if not _differs(old, obj):
+            return ()
+        self._note(key)
+        return (Change(old, obj),)
 
     def remove(self, key: Key, uid: str = "") -> tuple[Change, ...]:
         """Forget an object; with a uid only if it is still that one. The change carries its last known state."""
@@ -125,6 +150,7 @@ class Store:
         if old is None or (uid and uid_of(old) and uid_of(old) != uid):
             return ()
         self._drop(key)
+        self._note(key)
         return (Change(old, None),)
 
     def check(self) -> None:
@@ -148,6 +174,10 @@ class Store:
         for filing in self._indexes.values():
             filing.forget(key)
 
+    def _note(self, key: Key) -> None:
+        self._changes += 1
+        self._journal.append(key)
+
     def _check_seal(self, key: Key) -> None:
         if self._seals and key in self._seals and self._seals[key] != _seal(self._objects[key]):
             raise CacheMutated(f"cached {self.kind} {key} was written to; copy before changing")
@@ -163,6 +193,9 @@ class _Filing:
 
     def keys(self, value: str) -> Iterable[Key]:
         return self._keys.get(value, ())
+
+    def values(self) -> tuple[str, ...]:
+        return tuple(self._keys)
 
     def file(self, key: Key, obj: Object) -> None:
         values = self._read(key, obj)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -81,6 +81,7 @@ class FakeApi:
         self.writes: list[Write] = []
         self.reads: list[str] = []
         self.changes: list[Change] = []
+        self.journal: dict[Kind, list[Key]] = {kind: [] for kind in KINDS}
         self._version = 100
 
     def client(self, manager: str = "test") -> Client:
@@ -230,12 +231,14 @@ class FakeApi:
             return new
         self.store[kind][key] = new
         self.changes.append(Change(kind, old, new))
+        self.journal[kind].append(key)
         return new
 
     def _drop(self, kind: Kind, key: Key) -> None:
         old = self.store[kind].pop(key)
         self._version += 1
         self.changes.append(Change(kind, old, None))
+        self.journal[kind].append(key)
 
 
 class FakeCaches:
@@ -290,6 +293,14 @@ class FakeLister:
     def by(self, index: str, value: str) -> Iterable[Object]:
         values = self._caches.indexes[self._kind, index]
         return [obj for obj in self.list() if value in tuple(values(obj))]
+
+    def values(self, index: str) -> Collection[str]:
+        values = self._caches.indexes[self._kind, index]
+        return {value for obj in self.list() for value in values(obj)}
+
+    def changed(self, since: int) -> tuple[int, Collection[Key] | None]:
+        journal = self._caches.api.journal[self._kind]
+        return len(journal), None if since < 0 else set(journal[since:])
 
 
 class Bench:

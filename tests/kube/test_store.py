@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kube.errors import OperatorError
 from kube.reconciler import Index, Key
-from kube.store import CacheMutated, Change, Store
+from kube.store import JOURNAL, CacheMutated, Change, Store
 from nodefeature.fields import labels_of, name_of
 from nodefeature.kinds import NODE, POD
 
@@ -52,6 +52,55 @@ def test_what_put_and_remove_say() -> None:
     assert store.remove(Key("a"), "u") == ()
     assert store.remove(Key("a"), "u2") == (Change(namesake, None),)
     assert store.remove(Key("a")) == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "authoritative", "want"),
+    [(7, False, "new"), (20, False, "new"), (21, False, "old"), (7, True, "old"), (20, True, "old")],
+    ids=["a late event", "the same version", "a newer one", "a list", "a list of the same version"],
+)
+def test_a_late_event_of_an_older_namesake_changes_nothing(version: int, authoritative: bool, want: str) -> None:
+    store = Store(NODE)
+    store.put(node("a", 5, uid="old"))
+    store.remove(Key("a"), "old")
+    store.put(node("a", 20, uid="new"))
+    changes = store.put(node("a", version, uid="old"), authoritative=authoritative)
+    kept = store.get(Key("a"))
+    assert kept is not None
+    assert kept["metadata"]["uid"] == want
+    assert len(changes) == (2 if want == "old" else 0)
+
+
+def test_a_reader_is_told_what_changed_since() -> None:
+    store = Store(NODE)
+    assert store.changed(-1) == (0, None)
+    assert store.changed(0) == (0, set())
+    store.put(node("a", 1))
+    store.put(node("b", 1))
+    store.put(node("a", 2))  # nobody can see it
+    assert store.changed(0) == (2, {Key("a"), Key("b")})
+    assert store.changed(1) == (2, {Key("b")})
+    store.put(node("a", 3, uid="u2"))
+    store.remove(Key("b"))
+    store.remove(Key("c"))
+    assert store.changed(2) == (4, {Key("a"), Key("b")})
+    assert store.changed(4) == (4, set())
+    for number in range(JOURNAL):
+        store.put(node(f"n{number}"))
+    now, keys = store.changed(4)
+    assert keys is not None
+    assert (now, len(keys)) == (4 + JOURNAL, JOURNAL)
+    assert store.changed(3) == (now, None), "too long ago"
+
+
+def test_the_values_of_an_index() -> None:
+    store = Store(NODE)
+    store.add_index(Index(NODE, "zone", zone))
+    for name, value in (("a", "z1"), ("b", "z1"), ("c", "z2")):
+        store.put(in_zone(name, value))
+    assert sorted(store.values("zone")) == ["z1", "z2"]
+    store.remove(Key("c"))
+    assert sorted(store.values("zone")) == ["z1"]
 
 
 def test_a_list_may_go_back_in_versions() -> None:
