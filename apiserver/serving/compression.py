@@ -74,17 +74,13 @@ class _Packer:
             return
         if self._packer is not None:
             more = bool(message.get("more_body"))
-            packed = await self._pack(message.get("body", b""), last=not more)
-            if more and not packed:
-                return
-            message = {**message, "body": packed}
+            message = {**message, "body": await self._pack(message.get("body", b""), last=not more)}
         await self._send(message)
 
     async def _pack(self, body: bytes, *, last: bool) -> bytes:
         def pack() -> bytes:
             packed: bytes = self._packer.compress(body)
-            if last:
-                packed += self._packer.flush()
+            packed += self._packer.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
             return packed
 
         return pack() if len(body) < _IN_PLACE else await asyncio.to_thread(pack)

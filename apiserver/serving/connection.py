@@ -131,11 +131,19 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer with a Status and end the connection."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            # An earlier request is being answered; a second answer now would be taken for its own.
-            self.cycle.keep_alive = False
-            self.flow.pause_reading()
-            return
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
+                # Whole requests are being answered; a second answer now would be taken for theirs.
+                cycle.keep_alive = False
+                self.flow.pause_reading()
+                return
+            started = cycle.response_started or bool(self.pipeline)
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if started:
+                self.transport.close()
+                return
         document = status.bad_request(self._refusal or msg).document()
         body = orjson.dumps(document)
         head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: "

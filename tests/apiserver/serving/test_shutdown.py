@@ -1,0 +1,143 @@
+"""The order of leaving, on virtual time and over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from itertools import pairwise
+from typing import Any
+
+from apiserver.serving.shutdown import Shutdown, Times
+from kube.clock import SystemClock
+from tests.apiserver.serving.https import Server, answer, run
+from tests.builders.virtual_loop import LoopClock, run_virtually
+
+
+class FakeStream:
+    """A watch that notes when it was ended."""
+
+    def __init__(self, open_ones: list[FakeStream], ends: list[float]) -> None:
+        self._open = open_ones
+        self._ends = ends
+        open_ones.append(self)
+
+    def close(self) -> None:
+        if self in self._open:
+            self._open.remove(self)
+            self._ends.append(LoopClock().now() - 1000.0)
+
+
+class FakeListener:
+    """Notes when it was told to stop."""
+
+    def __init__(self, steps: list[tuple[str, float]]) -> None:
+        self._steps = steps
+
+    def stop_accepting(self) -> None:
+        self._steps.append(("stop accepting", LoopClock().now() - 1000.0))
+
+    async def finish(self, within_s: float) -> None:
+        self._steps.append(("finish", within_s))
+
+
+def test_the_order_and_its_times() -> None:
+    steps: list[tuple[str, float]] = []
+    ends: list[float] = []
+    streams: list[FakeStream] = []
+    for _ in range(50):
+        FakeStream(streams, ends)
+
+    async def test() -> None:
+        shutdown = Shutdown(Times(), LoopClock(), random.Random(1))
+        shutdown.begin()
+        shutdown.begin()
+        assert shutdown.begun
+        await shutdown.told()
+
+        def refuse() -> None:
+            steps.append(("refuse streams", LoopClock().now() - 1000.0))
+
+        listener: Any = FakeListener(steps)
+        await shutdown.run(listener, streams=lambda: list(streams), refuse_streams=refuse)
+
+    run_virtually(test())
+    assert [name for name, _ in steps] == ["refuse streams", "stop accepting", "finish"]
+    assert [round(when, 3) for _, when in steps] == [10.0, 15.0, 15.0]
+    assert len(ends) == 50
+    assert (round(min(ends), 3), max(ends) < 15.0) == (10.0, True)
+    assert max(later - sooner for sooner, later in pairwise(ends)) < 0.11
+
+
+def test_streams_that_slipped_in_end_too() -> None:
+    ends: list[float] = []
+    streams: list[FakeStream] = []
+    FakeStream(streams, ends)
+
+    async def test() -> None:
+        shutdown = Shutdown(Times(serve_s=1, spread_s=1), LoopClock(), random.Random(1))
+
+        def refuse() -> None:
+            asyncio.get_running_loop().call_later(0.5, lambda: FakeStream(streams, ends))
+
+        listener: Any = FakeListener([])
+        await shutdown.run(listener, streams=lambda: list(streams), refuse_streams=refuse)
+
+    run_virtually(test())
+    assert not streams
+    assert len(ends) == 2
+
+
+class Stopped:
+    """An application with one slow answer and one stream."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    def close(self) -> None:
+        self.ended.set()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/stream":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"{}\n", "more_body": True})
+            await self.ended.wait()
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await asyncio.sleep({"/slow": 0.3, "/never": 60}.get(scope["path"], 0))
+        await answer(send)
+
+
+def test_nobody_loses_a_request_and_streams_end_cleanly() -> None:
+    async def test() -> None:
+        app = Stopped()
+        shutdown = Shutdown(Times(serve_s=0.2, spread_s=0.1, finish_s=1), SystemClock(), random.Random(1))
+        async with Server(app, closing=lambda: shutdown.begun).running() as server:
+            slow, watching, idle, never = [await server.connect() for _ in range(4)]
+            streamed = asyncio.create_task(watching.ask("GET", "/stream"))
+            unending = asyncio.create_task(never.ask("GET", "/never"))
+            await asyncio.sleep(0.05)
+            shutdown.begin()
+            leaving = asyncio.create_task(
+                shutdown.run(server.listener, streams=lambda: [app], refuse_streams=lambda: None)
+            )
+            await asyncio.sleep(0.05)
+            served = await (await server.connect()).ask()
+            assert served is not None
+            assert (served.code, served.headers["connection"]) == (200, "close")
+            last = await slow.ask("GET", "/slow")
+            assert last is not None
+            assert last.code == 200
+            whole = await streamed
+            assert whole is not None
+            assert whole.body == b"{}\n"
+            assert await idle.ended()
+            await leaving
+            assert await unending is None
+            assert server.listener.connections == 0
+            try:
+                await server.connect()
+            except OSError:
+                return
+            raise AssertionError("the socket still listens")
+
+    run(test())
