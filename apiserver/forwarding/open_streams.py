@@ -8,9 +8,12 @@ EOF.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
+
+from apiserver.rest.responses import Receive
 
 
 class Stream(Protocol):
@@ -54,3 +57,34 @@ class OpenStreams:
             yield
         finally:
             self._open.discard(stream)
+
+
+class _Pump:
+    """A stream that is a task; closing it cancels the task between two messages."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def close(self) -> None:
+        self._task.cancel()
+
+
+async def until_ended(work: Coroutine[Any, Any, None], receive: Receive, open_streams: OpenStreams) -> None:
+    """Run the sending side of a stream until it ends, is closed, or its client has gone."""
+    pump = asyncio.create_task(work, name="relay")
+    stream = _Pump(pump)
+
+    async def leave() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        stream.close()
+
+    gone = asyncio.create_task(leave(), name="relay-disconnect")
+    try:
+        with open_streams.holding(stream):
+            await asyncio.wait({pump})
+    finally:
+        gone.cancel()
+        pump.cancel()
+    if not pump.cancelled():
+        pump.result()

@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from apiserver.forwarding import strategic, upstream
-from apiserver.forwarding.open_streams import OpenStreams
+from apiserver.forwarding.open_streams import OpenStreams, until_ended
 from apiserver.forwarding.patching import splice_json_patch
 from apiserver.forwarding.rewriting import Renaming, Rewriter
 from apiserver.forwarding.splicing import Splice, off_loop
@@ -175,7 +175,7 @@ class CrdView:
                 return
             headers = list(_passed_back(answer))
             await exchange.send({"type": "http.response.start", "status": 200, "headers": headers})
-            await _until_ended(self._pump(exchange, answer), exchange.receive, self._open_streams)
+            await until_ended(self._pump(exchange, answer), exchange.receive, self._open_streams)
             await end_stream(exchange.send)
 
     async def _pump(self, exchange: _Exchange, answer: Answer) -> None:
@@ -296,34 +296,3 @@ def _refusal_of(code: int, body: bytes) -> status.Refusal:
     reason = as_str(document.get("reason"))
     message = as_str(document.get("message")) or f"kube-apiserver answered {code}"
     return status.Refusal(code, reason, message, details=dict(as_map(document.get("details"))))
-
-
-class _Handle:
-    """What closes a watch from outside."""
-
-    def __init__(self, task: asyncio.Task[None]) -> None:
-        self._task = task
-
-    def close(self) -> None:
-        self._task.cancel()
-
-
-async def _until_ended(work: Any, receive: Receive, open_streams: OpenStreams) -> None:
-    """Run a stream until it ends, is closed, or its client has gone."""
-    pump: asyncio.Task[None] = asyncio.create_task(work, name="watch-relay")
-    handle = _Handle(pump)
-
-    async def leave() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        handle.close()
-
-    gone = asyncio.create_task(leave(), name="watch-disconnect")
-    try:
-        with open_streams.holding(handle):
-            await asyncio.wait({pump})
-    finally:
-        gone.cancel()
-        pump.cancel()
-    if not pump.cancelled():
-        pump.result()

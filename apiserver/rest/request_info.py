@@ -10,7 +10,7 @@ query only the parameters that the verb knows survive.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -197,6 +197,11 @@ def _parameters(raw_query: bytes) -> Mapping[str, str]:
 def _known_parameters(verb: str, raw_query: bytes) -> Mapping[str, str]:
     known = QUERY_OF_VERB[verb]
     return MappingProxyType({key: value for key, value in _parameters(raw_query).items() if key in known})
+
+
+def parameters(raw_query: bytes, known: Collection[str]) -> Mapping[str, str]:
+    """Return the parameters of a sub-resource that has options of its own; raises Refusal 400."""
+    return {key: value for key, value in _parameters(raw_query).items() if key in known}
 
 
 def boolean(query: Mapping[str, str], key: str) -> bool:
