@@ -161,6 +161,10 @@ class App:
         if not info.is_resource or info.path in self._paths:
             await self._serve_path(request, scope)
             return
+        relay = self.catalog.relays.get((info.group, info.version))
+        if relay is not None and self.catalog.find(info.group, info.version, info.resource) is None:
+            await relay(Call(info, request.user), scope, request.receive, request.send)
+            return
         resource = self._resource(info)
         sub = _subresource(resource, info)
         if info.verb == "watch" or (sub is not None and sub.long_running):
@@ -189,8 +193,6 @@ class App:
     def _resource(self, info: RequestInfo) -> Resource:
         resource = self.catalog.find(info.group, info.version, info.resource)
         if resource is None:
-            if (info.group, info.version) in self.catalog.announced:
-                raise status.unavailable(f"the server of {info.api_version} is not available yet")
             raise self._unknown()
         if info.namespace and not resource.namespaced and info.resource != "namespaces":
             raise status.path_not_found()

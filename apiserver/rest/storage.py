@@ -224,8 +224,8 @@ class Catalog:
         self.generation = 0
         self.ready = True
         """False answers 503, never 404, to unknown paths: garbage collection acts on 404 (case B023)."""
-        self.announced: set[tuple[str, str]] = set()
-        """(group, version) pairs that are to be served and are not known yet: 503 as well."""
+        self.relays: dict[tuple[str, str], Connector] = {}
+        """Group versions that another server answers: it gets what is asked below them and is no known resource."""
         for resource in resources:
             self.add(resource)
 

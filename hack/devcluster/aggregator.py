@@ -106,11 +106,13 @@ class Aggregator:
         self._clock = clock
         self._served: dict[str, list[tuple[str, str, str]]] = {}
         self._changed = asyncio.Event()
-        catalog.announced |= {(group, version) for version, _, group in self._names()}
+        for _, name in self._storage.shelf.entries:
+            self._announce(name)
         store.listen(self._note)
 
-    def _names(self) -> list[tuple[str, str, str]]:
-        return [name.partition(".") for _, name in self._storage.shelf.entries]
+    def _announce(self, name: str) -> None:
+        version, _, group = name.partition(".")
+        self._catalog.relays[group, version] = _Relay(self, name)
 
     def _note(self, resource: str, change: Change) -> None:
         if resource in (API_SERVICE.group_resource, "services"):
@@ -118,9 +120,9 @@ class Aggregator:
         if resource == API_SERVICE.group_resource:
             version, _, group = change.entry.name.partition(".")
             if change.type != "DELETED":
-                self._catalog.announced.add((group, version))
+                self._announce(change.entry.name)
                 return
-            self._catalog.announced.discard((group, version))
+            self._catalog.relays.pop((group, version), None)
             for place in self._served.pop(change.entry.name, ()):
                 self._catalog.remove(*place)
 
