@@ -9,9 +9,8 @@ Trusts: Node labels (NFD, kubelet, administrators), NodeFeatures in our namespac
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -23,9 +22,10 @@ from controllers.node_view import (
     node_of_feature,
     stored_key,
 )
+from kube.pace import in_steps
 from kube.reconciler import Caches, Index, Key, Object
 from nodefeature.device_labels import device_models, label_count
-from nodefeature.fields import annotations_of, as_str, at, labels_of, name_of, str_map
+from nodefeature.fields import annotations_of, as_map, as_str, at, labels_of, name_of, str_map
 from nodefeature.flavor import NodeFlavor, extract_node_flavors
 from nodefeature.kinds import NODE, NODE_FEATURE
 from nodefeature.labels import (
@@ -39,16 +39,15 @@ from nodefeature.labels import (
     MANAGED,
     OS,
     TOPOLOGY_PROFILE,
+    TRUE,
     is_managed,
 )
 from nodefeature.queue_names import PREFIX
 from nodefeature.topology import flavor_object_name
 
-STEP = 500
-"""Nodes looked at before other work of this process gets its turn."""
-
 # What a flavor's name is made of, among a node's labels and annotations.
 _TELLING = (MANAGED, TOPOLOGY_PROFILE, GENERAL_PREFIX, DEVICE_PREFIX, CPU_VENDOR, CPU_FAMILY, CPU_ID, OS, ARCH)
+_COUNT = ".count"
 _CPU_NAME = CPU_ANNOTATION_PREFIX + "name"
 _PROFILE = re.compile(r"-fnv64-[0-9a-f]{16}$")
 
@@ -128,43 +127,70 @@ def _tokens_of_feature(feature: Object) -> Iterable[str]:
     return tokens_of_labels(str_map(at(feature, "spec", "labels"))) if node_of_feature(feature) else ()
 
 
+def _without_profile(node: Object) -> Iterable[str]:
+    return () if at(node, "metadata", "labels", TOPOLOGY_PROFILE) else (TRUE,)
+
+
 NODES_BY_FLAVOR = Index(NODE, "flavor", _names_of_node)
+NODES_WITHOUT_PROFILE = Index(NODE, "without-profile", _without_profile)
 FEATURES_BY_TOKEN = Index(NODE_FEATURE, "token", _tokens_of_feature)
-INDEXES = (NODES_BY_FLAVOR, FEATURES_BY_TOKEN, FEATURES_BY_NODE)
+INDEXES = (NODES_BY_FLAVOR, NODES_WITHOUT_PROFILE, FEATURES_BY_TOKEN, FEATURES_BY_NODE)
 
 
 async def contributors(flavor_name: str, caches: Caches, *, cpu_aware: bool) -> list[Contributor]:
     """Return the nodes behind a flavor under the setting in force."""
-    found = [Contributor(node) for node in caches[NODE].by(NODES_BY_FLAVOR.name, flavor_name)]
-    if found and flavor_name not in _flavors(found[0], cpu_aware):
-        # The name is one of the other setting: all nodes of one name agree on that.
-        return []
-    seen = {name_of(contributor.node) for contributor in found}
+    found: list[Contributor] = []
+    async for nodes in in_steps(caches[NODE].by(NODES_BY_FLAVOR.name, flavor_name)):
+        if not found and flavor_name not in _flavors(Contributor(nodes[0]), cpu_aware):
+            # The name is one of the other setting: all nodes of one name agree on that.
+            return []
+        found += map(Contributor, nodes)
     token = token_of(flavor_name)
-    for number, feature in enumerate(caches[NODE_FEATURE].by(FEATURES_BY_TOKEN.name, token) if token else ()):
-        if number % STEP == STEP - 1:
-            await asyncio.sleep(0)
-        name = node_of_feature(feature)
-        node = caches[NODE].get(Key(name)) if name not in seen else None
-        if node is None or _speaks_for_itself(node, token):
+    silent: dict[str, Contributor] = {}
+    async for features in in_steps(caches[NODE_FEATURE].by(FEATURES_BY_TOKEN.name, token) if token else ()):
+        for node in _silent_nodes(features, token, caches):
+            contributor = _spoken_for(node, caches)
+            if flavor_name in _flavors(contributor, cpu_aware):
+                silent[name_of(node)] = contributor
+    known = {name_of(contributor.node) for contributor in found} if silent else ()
+    return [*found, *(each for name, each in silent.items() if name not in known)]
+
+
+def names_under_any_setting(caches: Caches) -> Iterable[str]:
+    """Return the names of all flavors that the nodes have, whatever the settings; without reading every node.
+
+    NFD copies all NodeFeatures of a node at once: one whose labels it took away has no topology profile either.
+    """
+    names = dict.fromkeys(caches[NODE].values(NODES_BY_FLAVOR.name))
+    for node in caches[NODE].by(NODES_WITHOUT_PROFILE.name, TRUE):
+        names |= dict.fromkeys(flavor_names(cached_labels(node, caches), annotations_of(node)))
+    return names
+
+
+def _silent_nodes(features: Iterable[Object], token: str, caches: Caches) -> Iterator[Object]:
+    """Return the nodes that these NodeFeatures speak for and that do not carry all labels of a token themselves."""
+    key, _, count = token.partition("=")
+    device, cpu = DEVICE_PREFIX + key, GENERAL_PREFIX + key
+    nodes = caches[NODE]
+    for feature in features:
+        node = nodes.get(Key(node_of_feature(feature)))
+        if node is None:
             continue
-        own = labels_of(node)
-        added = {key: value for key, value in cached_labels(node, caches).items() if key not in own}
-        contributor = Contributor(node, added)
-        if flavor_name in _flavors(contributor, cpu_aware):
-            seen.add(name)
-            found.append(contributor)
-    return found
+        # Single looks instead of `labels_of`, which walks all labels: this is a loop over thousands.
+        labels = as_map(at(node, "metadata", "labels"))
+        said = labels.get(device) == TRUE and labels.get(device + _COUNT) == count
+        said = said or (labels.get(cpu) == TRUE and labels.get(cpu + _COUNT) == count)
+        if not (said and labels.get(TOPOLOGY_PROFILE) and is_managed(labels)):
+            yield node
+
+
+def _spoken_for(node: Object, caches: Caches) -> Contributor:
+    own = labels_of(node)
+    return Contributor(node, {key: value for key, value in cached_labels(node, caches).items() if key not in own})
 
 
 def _flavors(contributor: Contributor, cpu_aware: bool) -> dict[str, NodeFlavor]:
     return flavors_of(contributor.labels, annotations_of(contributor.node), cpu_aware=cpu_aware)
-
-
-def _speaks_for_itself(node: Object, token: str) -> bool:
-    """Say whether a node carries all labels that its index entry is made of, so that no NodeFeature adds any."""
-    labels = labels_of(node)
-    return is_managed(labels) and TOPOLOGY_PROFILE in labels and token in tokens_of_labels(labels)
 
 
 def names_through_feature(feature: Object | None, new: Object | None, caches: Caches) -> tuple[str, ...]:

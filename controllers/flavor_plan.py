@@ -81,7 +81,7 @@ class FlavorPlan:
         shown = annotations_of(stored)
         notes: dict[str, str | None] = {k: v for k, v in self.notes.items() if shown.get(k) != v}
         notes |= dict.fromkeys(key for key in shown if key.startswith(NOTE_PREFIX) and key not in self.notes)
-        patch: dict[str, Any] = {"spec": dict(self.spec)} if with_spec else {}
+        patch: dict[str, Any] = {"spec": _replacing(at(stored, "spec"), self.spec)} if with_spec else {}
         if not (labels or notes or patch):
             return {}
         metadata: dict[str, Any] = {"resourceVersion": at(stored, "metadata", "resourceVersion")}
@@ -185,6 +185,15 @@ def spec_drift(stored: object, wanted: Mapping[str, Any]) -> SpecDrift:
     if not spec.get("topologyName"):
         return SpecDrift.UPGRADE
     return SpecDrift.REMAKE if _fixed_part(spec) == _fixed_part(wanted) else SpecDrift.FOREIGN
+
+
+def _replacing(stored: object, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `wanted` as a merge patch that leaves nothing of `stored` behind."""
+    spec = as_map(stored)
+    patch: dict[str, Any] = dict.fromkeys(key for key in spec if key not in wanted) | dict(wanted)
+    wanted_labels = as_map(wanted.get("nodeLabels"))
+    stale = dict.fromkeys(key for key in as_map(spec.get("nodeLabels")) if key not in wanted_labels)
+    return patch | {"nodeLabels": {**stale, **wanted_labels}}
 
 
 def _comparable(spec: Mapping[str, Any]) -> dict[str, Any]:

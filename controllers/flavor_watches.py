@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controllers.contributors import flavor_names, names_through_feature
+from controllers.contributors import flavor_names, names_through_feature, names_under_any_setting
 from controllers.node_view import cached_labels, node_of_feature
 from controllers.ownership import is_our_flavor
 from kube.reconciler import Caches, Key, Object
 from nodefeature.fields import annotations_of, at, is_deleting, labels_of, name_of
 from nodefeature.kinds import RESOURCE_FLAVOR
 from nodefeature.labels import DERIVED_FROM_NODE, NOTE_PREFIX, TRUE
+from nodefeature.queue_names import PREFIX
 
 
 def flavor_changed(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    """Ask for a flavor of ours that came, went, or says something else."""
+    """Ask for a flavor of ours that came, went, or says something else, and for one that no longer has our name."""
     if not is_our_flavor(old) and not is_our_flavor(new):
-        return ()
+        freed = new is None and name_of(old).startswith(PREFIX)
+        return (Key(name_of(old)),) if freed else ()
     if new is not None and (is_deleting(new) or (old is not None and _meaning(old) == _meaning(new))):
         return ()
     return (Key(name_of(new if new is not None else old)),)
@@ -64,6 +66,11 @@ def flavors_of_feature(old: Object | None, new: Object | None, caches: Caches) -
 def all_flavors(caches: Caches) -> list[Key]:
     """Return all flavors of ours."""
     return [Key(name_of(flavor)) for flavor in caches[RESOURCE_FLAVOR].list() if is_our_flavor(flavor)]
+
+
+def flavors_of_setting(caches: Caches) -> Iterable[Key]:
+    """Ask for all flavors of ours and all that the nodes have under any setting."""
+    return dict.fromkeys([*all_flavors(caches), *map(Key, names_under_any_setting(caches))])
 
 
 def flavors_of_deleted_type(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:

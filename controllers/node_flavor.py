@@ -4,24 +4,23 @@ For: Kueue, node_queue, people who ask for capacity.
 In: Nodes and our NodeFeatures, settings. Out: ResourceFlavors, Topologies, InstanceTypes (create only).
 Promises: one node's change touches its own flavors; a flavor is deleted only when no node stands behind it; an
 InstanceType that exists is never changed, one that was derived and deleted is authored again; a flavor that cannot be
-built is named and stops no other; a settled cluster gets no write.
+built is named and stops no other; a namesake of somebody else is named and left alone; a settled cluster gets no write.
 Trusts: Node labels, NodeFeatures in our namespace, whoever may write flavors; tenants may not.
 State: what was said about each flavor.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from controllers.contributors import (
     INDEXES,
-    STEP,
+    NODES_BY_FLAVOR,
+    NODES_WITHOUT_PROFILE,
     Contributor,
     contributors,
-    flavor_names,
     flavors_of,
 )
 from controllers.events import EVENT_RULE, Events
@@ -37,20 +36,21 @@ from controllers.flavor_plan import (
     spec_drift,
 )
 from controllers.flavor_watches import (
-    all_flavors,
     flavor_changed,
     flavors_of_deleted_type,
     flavors_of_feature,
     flavors_of_node,
+    flavors_of_setting,
     flavors_of_topology,
 )
 from controllers.node_view import cached_labels
-from controllers.ownership import is_our_flavor
+from controllers.ownership import is_our_flavor, we_made_flavor
 from controllers.reports import Reports
 from controllers.settings import LiveSettings, wakes
 from kube.client import Client
 from kube.clock import Clock
-from kube.errors import AlreadyExists, NotFound, OperatorError, Terminal
+from kube.errors import AlreadyExists, NotFound, Terminal
+from kube.pace import in_steps
 from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
 from nodefeature.device_labels import is_accelerated
 from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of, str_map, uid_of
@@ -67,8 +67,6 @@ log = logging.getLogger(__name__)
 
 WINDOW_S = 5.0
 NO_PROFILE_YET_S = 10.0
-EVERYTHING = Key("*")
-"""Stands for all nodes and flavors; no object can have this name."""
 
 
 class NodeFlavorController:
@@ -81,7 +79,7 @@ class NodeFlavorController:
         Watch(NODE_FEATURE, flavors_of_feature, WINDOW_S),
         Watch(INSTANCE_TYPE, flavors_of_deleted_type, WINDOW_S),
         Watch(TOPOLOGY, flavors_of_topology, WINDOW_S),
-        wakes("node_flavor", lambda caches: (EVERYTHING,)),
+        wakes("node_flavor", flavors_of_setting),
     )
     READS: ClassVar[tuple[Kind, ...]] = (SECRET,)
     INDEXES: ClassVar[tuple[Index, ...]] = INDEXES
@@ -114,16 +112,16 @@ class NodeFlavorController:
         self._reports = Reports()
 
     async def reconcile(self, key: Key) -> Outcome:
-        """Bring one flavor, or after a changed setting all of them, to where they should be."""
-        if key == EVERYTHING:
-            return await self._reconcile_everything()
+        """Bring one flavor to where it should be."""
         stored = self.caches[RESOURCE_FLAVOR].get(key)
         if stored is not None and is_deleting(stored):
             return DONE
         found = await self._contributors(key.name)
         if not found:
             return await self._retire(key, stored)
-        speaker = speaker_of(found, self._flavor_of(key.name, found[0]))
+        if stored is not None and not we_made_flavor(stored):
+            return await self._leave_alone(stored)
+        speaker, products = await _told(found, self._flavor_of(key.name, found[0]))
         flavor = self._flavor_of(key.name, speaker)
         settings = self.settings.now()
         plan = plan_flavor(
@@ -142,26 +140,7 @@ class NodeFlavorController:
         written = await self._align(key, stored, plan)
         if settings.instance_type_derived_from_node and written:
             await self._author(flavor)
-        await self._report_collisions(stored, flavor, found)
-        return DONE
-
-    async def _reconcile_everything(self) -> Outcome:
-        """Run every flavor there is and every flavor the nodes have now; one that fails stops no other."""
-        cpu_aware = self.settings.now().instance_type_aware_cpu_manufacturer
-        names = {key.name: None for key in all_flavors(self.caches)}
-        for number, node in enumerate(list(self.caches[NODE].list())):
-            if number % STEP == STEP - 1:
-                await asyncio.sleep(0)
-            labels = cached_labels(node, self.caches)
-            names |= dict.fromkeys(flavor_names(labels, annotations_of(node), groupings=(cpu_aware,)))
-        failed: list[str] = []
-        for name in names:
-            try:
-                await self.reconcile(Key(name))
-            except OperatorError as error:
-                failed.append(f"{name}: {error}")
-        if failed:
-            raise OperatorError(f"{len(failed)} of {len(names)} flavors failed: " + "; ".join(failed))
+        await self._report_collisions(stored, flavor, products)
         return DONE
 
     async def _contributors(self, name: str) -> list[Contributor]:
@@ -170,11 +149,8 @@ class NodeFlavorController:
         if not found or settings.instance_type_mixed_on_node or self._flavor_of(name, found[0]).acceleratable:
             return found
         kept: list[Contributor] = []
-        for number, contributor in enumerate(found):
-            if number % STEP == STEP - 1:
-                await asyncio.sleep(0)
-            if contributor.label(ACCELERATABLE) != TRUE and not is_accelerated(contributor.labels):
-                kept.append(contributor)
+        async for part in in_steps(found):
+            kept += (each for each in part if each.label(ACCELERATABLE) != TRUE and not is_accelerated(each.labels))
         return kept
 
     def _flavor_of(self, name: str, contributor: Contributor) -> NodeFlavor:
@@ -207,31 +183,36 @@ class NodeFlavorController:
             log.info("flavor aligned", extra={"kind": "ResourceFlavor", "object": key.name})
         return True
 
+    async def _leave_alone(self, stored: Object) -> Outcome:
+        message = (
+            "the nodes need a flavor of this name and it is not managed by this operator; delete it to have it made"
+        )
+        await self.events.warn(RESOURCE_FLAVOR, stored, reason="ForeignFlavor", message=message)
+        raise Terminal(f"ResourceFlavor {name_of(stored)}: {message}")
+
     async def _retire(self, key: Key, stored: Object | None) -> Outcome:
         """Delete a flavor that no node stands behind, then its Topology when it was the last."""
-        self._reports.forget(key.name)
+        for subject in (key.name, _key_subject(key.name)):
+            self._reports.forget(subject)
         if stored is None:
             await self._retire_topologies()
             return DONE
-        if not is_our_flavor(stored):
+        if not we_made_flavor(stored):
             return DONE
-        if self._awaits_profile(stored):
+        if await self._awaits_profile(stored):
             return After(NO_PROFILE_YET_S)
         await self._delete(RESOURCE_FLAVOR, stored, "no node contributes to it")
         return DONE
 
-    def _awaits_profile(self, flavor: Object) -> bool:
+    async def _awaits_profile(self, flavor: Object) -> bool:
         """Say whether a node would contribute if only it had a topology profile yet."""
         wanted = {k: v for k, v in str_map(at(flavor, "spec", "nodeLabels")).items() if k != TOPOLOGY_PROFILE}
         if not wanted:
             return False
-        for node in self.caches[NODE].list():
-            # Of thousands of nodes nearly all have one: a single look each.
-            if at(node, "metadata", "labels", TOPOLOGY_PROFILE):
-                continue
-            labels = cached_labels(node, self.caches)
-            if TOPOLOGY_PROFILE not in labels and matches(wanted, labels):
-                return True
+        async for nodes in in_steps(self.caches[NODE].by(NODES_WITHOUT_PROFILE.name, TRUE)):
+            for labels in (cached_labels(node, self.caches) for node in nodes):
+                if TOPOLOGY_PROFILE not in labels and matches(wanted, labels):
+                    return True
         return False
 
     async def _ensure_topology(self, name: str) -> None:
@@ -250,10 +231,10 @@ class NodeFlavorController:
             raise Terminal(f"Topology {name}: {message}")
 
     async def _retire_topologies(self) -> None:
-        """Delete the default Topology once no flavor of ours names it."""
+        """Delete the default Topology once no flavor of ours names it, nor will name it."""
         name = topology_name(DEFAULT_PROFILE)
         stored = self.caches[TOPOLOGY].get(Key(name))
-        if stored is None or is_deleting(stored):
+        if stored is None or is_deleting(stored) or self.caches[NODE].values(NODES_BY_FLAVOR.name):
             return
         if not any(at(flavor, "spec", "topologyName") == name for flavor in self.caches[RESOURCE_FLAVOR].list()):
             await self._delete(TOPOLOGY, stored, "no flavor names it")
@@ -276,14 +257,15 @@ class NodeFlavorController:
         except AlreadyExists:
             return
 
-    async def _report_collisions(self, stored: Object | None, flavor: NodeFlavor, found: list[Contributor]) -> None:
+    async def _report_collisions(self, stored: Object | None, flavor: NodeFlavor, products: set[str]) -> None:
         """Name products that clean to one key, among the nodes and across the key's flavors (design §8.1)."""
         if stored is None or not flavor.acceleratable:
             return
-        products = products_of(found, flavor) | self._products_of_siblings(flavor)
-        for collision in key_collisions((flavor.accelerator_key, product) for product in products):
-            await self.events.warn(RESOURCE_FLAVOR, stored, reason="KeyCollision", message=str(collision))
-            self._say(f"{name_of(stored)} key", (str(collision),))
+        products = products | self._products_of_siblings(flavor)
+        collisions = [str(one) for one in key_collisions((flavor.accelerator_key, product) for product in products)]
+        for message in collisions:
+            await self.events.warn(RESOURCE_FLAVOR, stored, reason="KeyCollision", message=message)
+        self._say(_key_subject(name_of(stored)), collisions)
 
     def _products_of_siblings(self, flavor: NodeFlavor) -> set[str]:
         siblings: Iterable[Mapping[str, str]] = (
@@ -296,3 +278,16 @@ class NodeFlavorController:
     def _say(self, subject: str, problems: Iterable[str]) -> None:
         for problem in self._reports.news(subject, problems):
             log.warning("flavor problem", extra={"kind": "ResourceFlavor", "object": subject, "reason": problem})
+
+
+async def _told(found: Sequence[Contributor], flavor: NodeFlavor) -> tuple[Contributor, set[str]]:
+    """Return the contributor that speaks for a flavor, and the products behind it."""
+    speaker, products = found[0], set[str]()
+    async for part in in_steps(found):
+        speaker = speaker_of((speaker, *part), flavor)
+        products |= products_of(part, flavor)
+    return speaker, products
+
+
+def _key_subject(flavor: str) -> str:
+    return f"{flavor} key"

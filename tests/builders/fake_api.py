@@ -20,7 +20,7 @@ import orjson
 
 from kube.client import Client
 from kube.connection import Connection
-from kube.errors import class_of
+from kube.errors import Terminal, class_of
 from kube.reconciler import After, Key, Object, Reconciler, Selection
 from kube.requests import Request
 from nodefeature import kinds
@@ -375,7 +375,8 @@ class Bench:
             outcome = await self.reconcilers[number].reconcile(key)
         except Exception as error:  # noqa: BLE001 - as the runtime does: kept, backed off, other keys go on
             self.errors.append((self.reconcilers[number].NAME, key, error))
-            self.due[number, key] = self.clock.now() + 1.0
+            if not isinstance(error, Terminal):
+                self.due[number, key] = self.clock.now() + 1.0
             return
         if isinstance(outcome, After):
             self.due[number, key] = self.clock.now() + outcome.seconds

@@ -341,6 +341,70 @@ def test_a_foreign_spec_is_reported_and_stops_no_other(caplog: pytest.LogCapture
     run(scenario, gpu_node("a"))
 
 
+def test_a_changed_setting_runs_flavors_one_by_one_and_a_hopeless_one_once() -> None:
+    async def scenario(api: FakeApi, chain: Bench) -> None:
+        api.edit(RESOURCE_FLAVOR, A10G, {"spec": {"nodeTaints": [{"key": "a", "effect": "NoSchedule"}]}})
+        await chain.settle()
+        chain.errors.clear()
+        set_settings(api, workload_tolerations="example.com/maintenance")
+        await chain.settle()
+        assert await chain.advance(3600) == []
+        assert [(key.name, type(error).__name__) for _, key, error in chain.errors] == [(A10G, "Terminal")]
+        generic = api.get(RESOURCE_FLAVOR, GENERIC)
+        assert generic is not None
+        assert {"key": "example.com/maintenance", "operator": "Exists"} in generic["spec"]["tolerations"]
+
+    run(scenario, gpu_node("a"))
+
+
+def test_a_changed_setting_leaves_no_node_out_whose_labels_vanished() -> None:
+    async def scenario(api: FakeApi, chain: Bench) -> None:
+        api.edit(NODE, "a", bare("a"))
+        await chain.settle()
+        set_settings(api, instance_type_aware_cpu_manufacturer="true")
+        await chain.settle()
+        assert api.names(RESOURCE_FLAVOR) == ["gpustack-generic--nvidia-a10g-linux-amd64-2d", GENERIC]
+
+    run(scenario, gpu_node("a"), features=[FEATURES[0], card_feature("a", "nvidia-a10g", 2)])
+
+
+def test_a_namesake_of_somebody_else_is_named_and_left_alone() -> None:
+    async def scenario() -> None:
+        api = FakeApi()
+        foreign: Object = {"metadata": {"name": A10G, "labels": {"team": "x"}}, "spec": {"nodeLabels": {"team": "x"}}}
+        api.add(RESOURCE_FLAVOR, foreign)
+        api.add(NODE, gpu_node("a"))
+        chain = bench(api, ["node_flavor"])
+        await chain.settle()
+        await chain.advance(3600)
+        kept = api.get(RESOURCE_FLAVOR, A10G)
+        assert kept is not None
+        assert (kept["metadata"]["labels"], kept["spec"]) == (foreign["metadata"]["labels"], foreign["spec"])
+        assert [event["reason"] for event in api.store[EVENT].values()] == ["ForeignFlavor"]
+        assert GENERIC in api.names(RESOURCE_FLAVOR), "its neighbours go on"
+        api.remove(RESOURCE_FLAVOR, A10G)
+        await chain.settle()
+        made = api.get(RESOURCE_FLAVOR, A10G)
+        assert made is not None
+        assert made["metadata"]["labels"][f"{DEVICE_PREFIX}nvidia-a10g.capacity"] == "2"
+
+    asyncio.run(scenario())
+
+
+def test_a_flavor_whose_labels_were_taken_away_gets_them_back() -> None:
+    async def scenario(api: FakeApi, chain: Bench) -> None:
+        stored = api.get(RESOURCE_FLAVOR, A10G)
+        assert stored is not None
+        labels = stored["metadata"]["labels"]
+        api.edit(RESOURCE_FLAVOR, A10G, {"metadata": {"labels": dict.fromkeys(labels)}})
+        await chain.settle()
+        mended = api.get(RESOURCE_FLAVOR, A10G)
+        assert mended is not None
+        assert mended["metadata"]["labels"] == labels
+
+    run(scenario, gpu_node("a"))
+
+
 def test_a_base_flavor_gets_its_topology_in_place() -> None:
     async def scenario() -> None:
         api = FakeApi()
@@ -351,7 +415,11 @@ def test_a_base_flavor_gets_its_topology_in_place() -> None:
         assert stored is not None
         old = {
             **stored,
-            "spec": {"nodeLabels": {"gpustack.ai/managed": "true"}, "tolerations": [{"operator": "Exists"}]},
+            "spec": {
+                "nodeLabels": {"gpustack.ai/managed": "true", "gpustack.ai/of-an-older-scheme": "x"},
+                "nodeTaints": [{"key": "old", "effect": "NoSchedule"}],
+                "tolerations": [{"operator": "Exists"}],
+            },
         }
         api.add(RESOURCE_FLAVOR, old)
         await chain.settle()
