@@ -9,7 +9,7 @@ shown as the resource gives it; a kind without one says so.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from apiserver.rest import status
@@ -20,7 +20,19 @@ from apiserver.rest.storage import Catalog, Resource, User
 
 _ROOT = "/openapi/v3"
 _FIELD_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
-_ACTIONS = (("get", "get"), ("put", "update"), ("patch", "patch"), ("delete", "delete"))
+_ON_COLLECTIONS = (
+    ("get", "list", "list"),
+    ("post", "create", "post"),
+    ("delete", "deletecollection", "deletecollection"),
+)
+"""Method, verb, and the word of `x-kubernetes-action`."""
+_ON_OBJECTS = (
+    ("get", "get", "get"),
+    ("put", "update", "put"),
+    ("patch", "patch", "patch"),
+    ("delete", "delete", "delete"),
+)
+_WRITES = frozenset({"post", "put", "patch"})
 
 
 class OpenApi:
@@ -122,15 +134,17 @@ def _paths(resource: Resource, key: str) -> dict[str, Any]:
     base = f"/{key}{scope}/{resource.plural}"
     content = {"schema": {"$ref": f"#/components/schemas/{_schema_name(resource)}"}}
     answer = {"200": {"description": "OK", "content": {"application/json": content}}}
-    single = {
-        method: {
-            "parameters": [_FIELD_VALIDATION],
-            "responses": answer,
-            "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": _gvk(resource),
+
+    def operations(actions: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
+        return {
+            method: {
+                "parameters": [_FIELD_VALIDATION] if method in _WRITES else [],
+                "responses": answer,
+                "x-kubernetes-action": action,
+                "x-kubernetes-group-version-kind": _gvk(resource),
+            }
+            for method, verb, action in actions
+            if verb in resource.verbs
         }
-        for method, action in _ACTIONS
-        if action in resource.verbs
-    }
-    create = {**single.get("put", {}), "x-kubernetes-action": "post"}
-    return {base: {"post": create}, f"{base}/{{name}}": single}
+
+    return {base: operations(_ON_COLLECTIONS), f"{base}/{{name}}": operations(_ON_OBJECTS)}
