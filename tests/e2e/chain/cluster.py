@@ -75,8 +75,7 @@ class Cluster:
         if self.product.is_running("agents"):
             self.product.stop("agents")
         path = self.product.folder / "agents.jsonl"
-        tables = self._copies
-        write_fleet(path, [node for node, _ in self.machines.values()], _Given(tables, self.machines))
+        write_fleet(path, [node for node, _ in self.machines.values()], _Given(self.machines))
         self.product.start_agents(path)
 
     def leave(self, *names: str) -> None:
@@ -206,18 +205,15 @@ class Cluster:
         return [r for user in USERS for r in audit.read(self.control_plane.audit_log, user=user, since=since)]
 
 
-class _Given:
+class _Given(Machines):
     """Machines for `write_fleet`: those of the cluster, made or recorded."""
 
-    def __init__(self, copies: Machines, machines: Mapping[str, tuple[FleetNode, Machine]]) -> None:
-        self._copies = copies
+    def __init__(self, machines: Mapping[str, tuple[FleetNode, Machine]]) -> None:
+        super().__init__()
         self._machines = machines
 
-    def profile_tables(self) -> Machine:
-        return self._copies.profile_tables()
-
-    def of(self, node: FleetNode) -> Machine:
-        return self._machines[node.name][1]
+    def of(self, node: FleetNode) -> dict[str, Any]:
+        return dict(self._machines[node.name][1])
 
 
 def _list_version(admin: Admin) -> str:

@@ -37,15 +37,7 @@ def ours_live(cluster: Cluster) -> Iterator[None]:
     cluster.product.check()
 
 
-@pytest.fixture
-def empty(cluster: Cluster) -> Iterator[Cluster]:
-    """Return the cluster without machines and pools, and leave it so."""
-    _clear(cluster)
-    yield cluster
-    _clear(cluster)
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def fleet(cluster: Cluster) -> Iterator[Cluster]:
     """Return the cluster with the fleet in it, settled."""
     cluster.join(*load_fleet(FLEET))
@@ -55,6 +47,17 @@ def fleet(cluster: Cluster) -> Iterator[Cluster]:
     cluster.settle()
     yield cluster
     _clear(cluster)
+
+
+@pytest.fixture
+def restored(fleet: Cluster) -> Iterator[Cluster]:
+    """Return the settled fleet, and hold the test to leaving it as it was."""
+    before = fleet.meaning()
+    yield fleet
+    fleet.settle()
+    after = fleet.meaning()
+    changed = {key: (before.get(key), after.get(key)) for key in before.keys() | after.keys()}
+    assert not {key: pair for key, pair in changed.items() if pair[0] != pair[1]}
 
 
 def _clear(cluster: Cluster) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.crds import crd_manifests
+from hack.controlplane.admin import Object
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.manifests import SYSTEM_NAMESPACE, namespace_manifest
 from hack.controlplane.product import OPERATOR, Account
@@ -147,15 +148,15 @@ class Product:
         return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def _bulk_reader() -> tuple[dict[str, object], ...]:
+def _bulk_reader() -> tuple[Object, ...]:
     api, name = "rbac.authorization.k8s.io", "e2e-bulk-reader"
-    rules = [
+    rules: list[Object] = [
         {"apiGroups": [group], "resources": [resource], "verbs": ["list"]}
         for group, resource in (("", "nodes"), ("nfd.k8s-sigs.io", "nodefeatures"), ("worker.gpustack.ai", "devices"))
     ]
-    role = {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+    role: Object = {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
     subject = {"kind": "ServiceAccount", "name": AGENT.name, "namespace": AGENT.namespace}
-    binding = {
+    binding: Object = {
         "apiVersion": f"{api}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": name},

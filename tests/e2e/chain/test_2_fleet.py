@@ -1,0 +1,367 @@
+"""A fleet of thirty recorded machines: what becomes of it, and what comes and goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gpustack_operator.demo.check import findings
+from gpustack_operator.demo.world import KINDS, World
+from hack.controlplane.admin import Object
+from hack.controlplane.components import KUBELET_LABEL
+from hack.controlplane.manifests import namespace_manifest
+from hack.fleet import FleetNode
+from nodefeature.fields import as_maps, at, labels_of, name_of
+from nodefeature.kinds import (
+    CLUSTER_QUEUE,
+    DEVICES,
+    INSTANCE_TYPE,
+    LOCAL_QUEUE,
+    NAMESPACE,
+    NODE,
+    RESOURCE_FLAVOR,
+    TOPOLOGY,
+)
+from tests.builders.machines import machine
+from tests.e2e.chain.cluster import Cluster, quotas_of
+from tests.e2e.chain.workloads import (
+    TEAM,
+    flavors_used,
+    job,
+    nodes_of,
+    remove_job,
+    run_job,
+    wait_ready,
+    wait_suspended,
+)
+
+pytestmark = pytest.mark.timeout(300)
+
+H100 = "gpustack-nvidia-h100-80gb-hbm3-linux-amd64"
+H200 = "gpustack-nvidia-h200-linux-amd64"
+MI308X = "gpustack-amd-instinct-mi308x-oam-linux-amd64"
+MLU = "gpustack-cambricon-mlu590-m9-linux-amd64"
+T4 = "gpustack-nvidia-tesla-t4-linux-amd64"
+RISCV = "gpustack-generic-linux-riscv64"
+
+# Pool, unit and storage, largest request / what is left as EX SH SL PT. Counted by hand from hack/recorded.
+POOLS = {
+    MI308X: ("12/192Gi/100Gi", "8/16 8/160 100/1600 0/0"),
+    "gpustack-ascend-910-linux-arm64": ("4/16Gi/100Gi", "16/16 16/160 100/1600 0/0"),
+    "gpustack-ascend-910b4-1-linux-arm64": ("8/64Gi/100Gi", "8/16 8/160 100/1600 0/0"),
+    MLU: ("8/64Gi/100Gi", "8/8 8/80 100/800 0/0"),
+    "gpustack-generic-linux-amd64": ("1/2Gi/100Gi", "0/0 0/0 0/0 0/0"),
+    "gpustack-generic-linux-arm64": ("1/2Gi/100Gi", "0/0 0/0 0/0 0/0"),
+    "gpustack-hygon-bw100-linux-amd64": ("12/128Gi/100Gi", "0/0 0/0 0/0 1/32"),
+    "gpustack-hygon-bw101-linux-amd64": ("4/16Gi/100Gi", "1/1 1/10 100/100 0/0"),
+    "gpustack-hygon-k100-ai-linux-amd64": ("12/128Gi/100Gi", "8/8 8/80 100/800 0/0"),
+    "gpustack-iluvatar-bi-v150-linux-amd64": ("8/64Gi/100Gi", "16/16 16/160 100/1600 0/0"),
+    "gpustack-iluvatar-mr-v100-duo-linux-amd64": ("8/64Gi/100Gi", "2/2 2/20 100/200 0/0"),
+    "gpustack-metax-mars-x201-linux-amd64": ("4/16Gi/100Gi", "1/1 1/10 100/100 0/0"),
+    "gpustack-metax-mxc550-linux-amd64": ("12/128Gi/100Gi", "8/8 8/80 100/800 0/0"),
+    "gpustack-mthreads-mtt-s5000-linux-amd64": ("8/64Gi/100Gi", "8/8 8/80 100/800 0/0"),
+    "gpustack-nvidia-a100-sxm4-80gb-linux-amd64": ("12/128Gi/100Gi", "1/1 1/10 100/100 1/21"),
+    "gpustack-nvidia-gb200-linux-arm64": ("12/192Gi/100Gi", "4/4 4/40 100/400 0/0"),
+    "gpustack-nvidia-geforce-rtx-4090-linux-amd64": ("8/64Gi/100Gi", "7/7 7/70 100/700 0/0"),
+    H100: ("12/192Gi/100Gi", "8/24 8/240 100/2400 0/0"),
+    H200: ("12/192Gi/100Gi", "8/8 8/80 100/800 0/0"),
+    "gpustack-nvidia-rtx-pro-6000-blackwell-server-edition-linux-amd64": ("4/16Gi/100Gi", "4/4 4/40 100/400 1/16"),
+    T4: ("8/32Gi/100Gi", "1/2 1/20 100/200 0/0"),
+    "gpustack-nvidia-tesla-v100-pcie-16gb-linux-amd64": ("8/32Gi/100Gi", "1/1 1/10 100/100 0/0"),
+    "gpustack-thead-ppu-zw810e-linux-amd64": ("8/64Gi/100Gi", "16/16 16/160 100/1600 0/0"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def foreign(fleet: Cluster) -> Iterator[list[Object]]:
+    """Objects of others, named and labelled to tempt us; at the end they are as they were."""
+    labels = {"team": "others"}
+    spec: dict[str, Any] = {"nodeLabels": {"gpustack.ai/managed": "true"}}
+    made = [
+        _kueue("ResourceFlavor", "gpustack-others-linux-amd64-8d", labels, spec),
+        _kueue("Topology", "gpustack-others", labels, {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}),
+        _kueue("ClusterQueue", "gpustack-others-linux-amd64", labels, {"namespaceSelector": {}}),
+        _kueue("AdmissionCheck", "others", labels, {"controllerName": "others.example/check"}),
+    ]
+    stored = [fleet.admin.create(obj) for obj in made]
+    yield stored
+    for obj in stored:
+        kind = fleet.admin.kind_of(obj)
+        now = fleet.get(kind, name_of(obj))
+        assert (labels_of(now), at(now, "metadata", "annotations"), now["spec"]) == (
+            labels_of(obj),
+            at(obj, "metadata", "annotations"),
+            obj["spec"],
+        )
+        fleet.admin.delete(kind, name_of(obj))
+
+
+def _kueue(kind: str, name: str, labels: dict[str, str], spec: Object) -> Object:
+    meta = {"name": name, "labels": labels}
+    return {"apiVersion": CLUSTER_QUEUE.api_version, "kind": kind, "metadata": meta, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def team(fleet: Cluster) -> Iterator[str]:
+    """A namespace made after the pools: it gets an entrance to each."""
+    fleet.admin.apply(namespace_manifest(TEAM))
+    for name in POOLS:
+        entrance = fleet.get(INSTANCE_TYPE, name)["status"]["entrance"]
+        fleet.wait(LOCAL_QUEUE, entrance, TEAM, until=bool, what="there", timeout_s=20)
+    yield TEAM
+    fleet.admin.delete(NAMESPACE, TEAM)
+    fleet.wait_gone(NAMESPACE, TEAM)
+
+
+def entrance(cluster: Cluster, name: str) -> str:
+    found: str = cluster.get(INSTANCE_TYPE, name)["status"]["entrance"]
+    return found
+
+
+def test_the_pools_promise_what_the_machines_have(fleet: Cluster) -> None:
+    world = World({kind: fleet.admin.list(kind) for kind in KINDS})
+    ours = {**world.objects, CLUSTER_QUEUE: [q for q in world[CLUSTER_QUEUE] if name_of(q) in POOLS]}
+    assert findings({name: own for name, (_, own) in fleet.machines.items()}, World(ours)) == []
+    assert len(fleet.machines) == 30
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_a_pool(fleet: Cluster, name: str) -> None:
+    unit, accelerator = POOLS[name]
+    status = fleet.get(INSTANCE_TYPE, name)["status"]
+    assert (status["phase"], status["summary"]["unit"], status["summary"]["accelerator"]) == (
+        "Active",
+        unit,
+        accelerator,
+    )
+
+
+def test_there_are_no_other_pools(fleet: Cluster) -> None:
+    assert fleet.names(INSTANCE_TYPE) == sorted(POOLS)
+    assert len(fleet.names(DEVICES)) == 24
+
+
+def test_counting_keys_reach_the_scheduler(fleet: Cluster) -> None:
+    status = fleet.get(NODE, "h100-01")["status"]
+    amounts = {
+        "nvidia.com/gpu": "8",
+        "nvidia.com/gpu.shared": "80",
+        "nvidia.com/gpu.sliced": "1k",
+        "nvidia.com/gpu.sliced.units": "12800k",
+        "nvidia.com/gpu.sliced.memory-percentage": "800",
+    }
+    amounts["nvidia.com/gpu.sliced"] = status["capacity"]["nvidia.com/gpu.sliced"]
+    for key, amount in amounts.items():
+        assert status["capacity"][key] == status["allocatable"][key] == amount, key
+
+
+def test_a_node_leaves_and_returns(restored: Cluster) -> None:
+    node, _ = restored.machines["mi308x-02"]
+    restored.leave("mi308x-02")
+    restored.wait_type(MI308X, accelerator="8/8 8/80 100/800 0/0")
+    restored.wait_queue(MI308X, quotas={f"{MI308X}-8d": "12800k"})
+    restored.wait_gone(DEVICES, "mi308x-02")
+    restored.join(node)
+    restored.wait_type(MI308X, accelerator="8/16 8/160 100/1600 0/0")
+    restored.wait_queue(MI308X, quotas={f"{MI308X}-8d": "25600k"})
+
+
+def test_a_node_is_replaced_by_a_namesake(restored: Cluster) -> None:
+    node, _ = restored.machines["mi308x-02"]
+    restored.leave("mi308x-02")
+    restored.join(FleetNode("mi308x-02", "nvidia-hgx-h200-ecc", node.labels, clear_faults=True))
+    restored.wait_type(H200, accelerator="8/16 8/160 100/1600 0/0")
+    restored.wait_type(MI308X, accelerator="8/8 8/80 100/800 0/0")
+    groups = as_maps(at(restored.get(DEVICES, "mi308x-02"), "spec", "groups"))
+    assert [group["manufacturer"] for group in groups] == ["nvidia"]
+    restored.leave("mi308x-02")
+    restored.join(node)
+    restored.wait_type(MI308X, accelerator="8/16 8/160 100/1600 0/0")
+    restored.wait_type(H200, accelerator="8/8 8/80 100/800 0/0")
+
+
+def test_b003_labels_gone_while_nfd_restarts_drain_nothing(restored: Cluster, team: str) -> None:
+    run_job(restored, job("steady", entrance(restored, H100), nvidia=8))
+    before = {name_of(q): q["spec"] for q in restored.admin.list(CLUSTER_QUEUE)}
+    flavors = restored.names(RESOURCE_FLAVOR)
+    restored.control_plane.stop_process("nfd-master")
+    since = at(restored.admin.page(CLUSTER_QUEUE, limit=1), "metadata", "resourceVersion")
+    bare = ("h100-01", "h100-02", "h100-03", "mlu-01", "cpu-01")
+    for name in bare:
+        gone = {key: None for key in labels_of(restored.get(NODE, name)) if "gpustack.ai" in key}
+        restored.admin.patch(NODE, name, {"metadata": {"labels": gone}})
+    for _, queue in restored.admin.watch(CLUSTER_QUEUE, since=since, timeout_s=20):
+        if name_of(queue) in before:
+            assert queue["spec"] == before[name_of(queue)], name_of(queue)
+    assert restored.names(RESOURCE_FLAVOR) == flavors
+    assert not [name for name in bare if "gpustack.ai/managed" in labels_of(restored.get(NODE, name))]
+    assert len(nodes_of(restored, "steady")) == 1
+    restored.control_plane.start_process("nfd-master")
+    for name in bare:
+        restored.wait(NODE, name, until=lambda obj: "gpustack.ai/managed" in labels_of(obj), what="labelled again")
+    assert len(nodes_of(restored, "steady")) == 1
+    remove_job(restored, "steady")
+
+
+def test_a_pool_is_drained_to_empty_and_refilled(restored: Cluster, team: str) -> None:
+    node, _ = restored.machines["mlu-01"]
+    run_job(restored, job("on-mlu", entrance(restored, MLU), cambricon=4))
+    assert nodes_of(restored, "on-mlu") == ["mlu-01"]
+    restored.leave("mlu-01")
+    wait_suspended(restored, "on-mlu")
+    held = restored.wait_queue(MLU, quotas={})
+    assert at(held, "spec", "stopPolicy") in {"Hold", "HoldAndDrain"}
+    restored.wait_type(MLU, phase="Inactive", accelerator="0/0 0/0 0/0 0/0")
+    restored.join(node)
+    restored.wait_queue(MLU, quotas={f"{MLU}-8d": "12800k"}, stop="None", timeout_s=90)
+    wait_ready(restored, "on-mlu")
+    remove_job(restored, "on-mlu")
+    restored.wait_type(MLU, accelerator="8/8 8/80 100/800 0/0")
+
+
+def test_a_plan_change_under_load_migrates_and_comes_back(restored: Cluster, team: str) -> None:
+    queue_uid = at(restored.get(CLUSTER_QUEUE, T4), "metadata", "uid")
+    run_job(restored, job("on-t4", entrance(restored, T4), pods=2, nvidia=1))
+    assert flavors_used(restored.get(CLUSTER_QUEUE, T4)) == [f"{T4}-1d"]
+    old = [restored.machines[name][0] for name in ("t4-01", "t4-02")]
+    four = FleetNode("t4-four", "nvidia-t4-cloud-vm", {})
+    cards = [dict(card) for card in restored.machines["t4-01"][1]["accelerators"] for _ in range(4)]
+    for number, card in enumerate(cards):
+        card |= {"index": number, "uuid": f"GPU-0000000{number}-0000-4000-8000-000000000000"}
+        card |= {"pci_address": f"0000:0{number + 1}:00.0", "bus_id": f"00000000:0{number + 1}:00.0"}
+        card |= {"physical_indexes": [number]}
+    restored.join(four, machines={"t4-four": {**restored.machines["t4-01"][1], "accelerators": cards}})
+    restored.wait_queue(T4, quotas={f"{T4}-1d": "3200k", f"{T4}-4d": "6400k"}, stop="None")
+    assert len(nodes_of(restored, "on-t4")) == 2
+    restored.leave("t4-01", "t4-02")
+    restored.wait_queue(T4, quotas={f"{T4}-4d": "6400k"}, stop="None", timeout_s=120)
+    wait_ready(restored, "on-t4", pods=2)
+    assert nodes_of(restored, "on-t4") == ["t4-four", "t4-four"]
+    restored.join(*old)
+    restored.wait_queue(T4, quotas={f"{T4}-1d": "3200k", f"{T4}-4d": "6400k"}, stop="None")
+    restored.leave("t4-four")
+    restored.wait_queue(T4, quotas={f"{T4}-1d": "3200k"}, stop="None", timeout_s=120)
+    wait_ready(restored, "on-t4", pods=2)
+    assert at(restored.get(CLUSTER_QUEUE, T4), "metadata", "uid") == queue_uid
+    remove_job(restored, "on-t4")
+    restored.wait_type(T4, accelerator="1/2 1/20 100/200 0/0")
+
+
+def test_b025_seventeen_sixty_four_and_sixty_five_flavors_in_a_pool(restored: Cluster) -> None:
+    def add(first: int, last: int) -> None:
+        for cores in range(first, last + 1):
+            name = f"riscv-{cores:02d}"
+            restored.machines[name] = (FleetNode(name, "", {}), machine(name, cores=cores, arch="riscv64", vendor=""))
+            restored.register(name)
+
+    def quotas(last: int) -> dict[str, str]:
+        return {f"gpustack-generic-linux-riscv64-{cores}c": str(cores) for cores in range(1, last + 1)}
+
+    add(1, 17)
+    restored.wait_queue(RISCV, quotas=quotas(17), stop="None")
+    add(18, 64)
+    restored.wait_queue(RISCV, quotas=quotas(64), stop="None", timeout_s=90)
+    restored.wait_type(RISCV, cpu="64/2080")
+    add(65, 65)
+    reason = _condition_reason("TopologyReady")
+    restored.wait(CLUSTER_QUEUE, RISCV, until=lambda obj: reason(obj) == "TooManyFlavors", what="over the limit")
+    assert quotas_of(restored.get(CLUSTER_QUEUE, RISCV)) == quotas(64)
+    restored.leave("riscv-65")
+    restored.wait(CLUSTER_QUEUE, RISCV, until=lambda obj: reason(obj) == "Ready", what="within the limit")
+    names = [name for name in restored.machines if name.startswith("riscv-")]
+    for name in names:
+        restored.machines.pop(name)
+    restored.leave(*names)
+    restored.wait_queue(RISCV, quotas={}, timeout_s=120)
+    restored.admin.delete(INSTANCE_TYPE, RISCV)
+    restored.wait_gone(INSTANCE_TYPE, RISCV)
+
+
+def _condition_reason(kind: str) -> Any:
+    def reason(obj: Object | None) -> str:
+        found = [str(c.get("reason")) for c in as_maps(at(obj, "status", "conditions")) if c.get("type") == kind]
+        return found[0] if found else ""
+
+    return reason
+
+
+def test_a_queue_deleted_under_a_live_type_comes_back(restored: Cluster) -> None:
+    old = restored.get(CLUSTER_QUEUE, H200)
+    restored.admin.delete(CLUSTER_QUEUE, H200)
+    restored.wait(
+        CLUSTER_QUEUE,
+        H200,
+        until=lambda obj: obj is not None and at(obj, "metadata", "uid") != at(old, "metadata", "uid"),
+        what="made anew",
+    )
+    restored.wait_queue(H200, quotas=quotas_of(old), stop="None")
+    restored.wait_type(H200, accelerator="8/8 8/80 100/800 0/0")
+    restored.wait(LOCAL_QUEUE, entrance(restored, H200), "default", until=bool, what="there")
+
+
+def test_a_derived_type_that_is_deleted_is_authored_again(restored: Cluster) -> None:
+    old = restored.get(INSTANCE_TYPE, H200)
+    restored.admin.delete(INSTANCE_TYPE, H200)
+    restored.wait(
+        INSTANCE_TYPE,
+        H200,
+        until=lambda obj: obj is not None and at(obj, "metadata", "uid") != at(old, "metadata", "uid"),
+        what="authored anew",
+        timeout_s=90,
+    )
+    restored.wait_type(H200, accelerator="8/8 8/80 100/800 0/0", timeout_s=90)
+    restored.wait_queue(H200, quotas={f"{H200}-8d": "12800k"}, stop="None")
+
+
+def test_settings_flip(restored: Cluster) -> None:
+    cpu = "gpustack-generic-linux-amd64"
+    shown = restored.get(INSTANCE_TYPE, cpu)["status"]["summary"]["cpu"]
+    restored.set(instance_type_mixed_on_node="false")
+    # CPU nodes alone are left: three of 128 cores and three of 256 in recordings without cards.
+    restored.wait(
+        INSTANCE_TYPE,
+        cpu,
+        until=lambda obj: at(obj, "status", "summary", "cpu") not in {None, shown},
+        what="without accelerated nodes",
+    )
+    restored.set(instance_type_mixed_on_node="true")
+    restored.wait_type(cpu, cpu=shown)
+    restored.set(node_management_manual="true")
+    restored.set(node_management_manual="false")
+    restored.set(instance_type_derived_from_node="nonsense")
+    restored.settle()
+    restored.unset()
+
+
+def test_b024_a_cordoned_node_is_not_promised(restored: Cluster, team: str) -> None:
+    restored.admin.patch(NODE, "h100-01", {"spec": {"unschedulable": True}})
+    restored.wait_type(H100, accelerator="8/16 8/160 100/1600 0/0")
+    run_job(restored, job("elsewhere", entrance(restored, H100), pods=2, nvidia=8))
+    assert nodes_of(restored, "elsewhere") == ["h100-02", "h100-03"]
+    remove_job(restored, "elsewhere")
+    assert quotas_of(restored.get(CLUSTER_QUEUE, H100)) == {f"{H100}-8d": "38400k"}
+    restored.admin.patch(NODE, "h100-01", {"spec": {"unschedulable": None}})
+    restored.wait_type(H100, accelerator="8/24 8/240 100/2400 0/0")
+
+
+def test_b024_a_dead_node_is_not_promised(restored: Cluster) -> None:
+    restored.admin.patch(NODE, "h100-01", {"metadata": {"labels": {KUBELET_LABEL: "dead"}}})
+    restored.wait_type(H100, accelerator="8/16 8/160 100/1600 0/0", timeout_s=120)
+    restored.admin.patch(NODE, "h100-01", {"metadata": {"labels": {KUBELET_LABEL: None}}})
+    restored.wait_type(H100, accelerator="8/24 8/240 100/2400 0/0", timeout_s=90)
+
+
+def test_b027_a_settled_cluster_hears_nothing_from_us(fleet: Cluster) -> None:
+    fleet.settle()
+    since = fleet.position()
+    for _ in fleet.admin.watch(TOPOLOGY, since=_version(fleet), timeout_s=60):
+        pass
+    noise = [str(request) for request in fleet.requests(since) if not request.is_quiet]
+    assert not noise, json.dumps(noise[:20], indent=1)
+
+
+def _version(cluster: Cluster) -> str:
+    return str(at(cluster.admin.page(TOPOLOGY, limit=1), "metadata", "resourceVersion"))

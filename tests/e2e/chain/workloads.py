@@ -1,0 +1,86 @@
+"""Jobs that ask a pool for cards.
+
+For: the scenarios under load. In: names, amounts. Out: raw objects, predicates.
+"""
+
+from __future__ import annotations
+
+from hack.controlplane.admin import Object
+from nodefeature.fields import as_int, as_map, as_maps, at, labels_of
+from nodefeature.kinds import POD, Kind
+from tests.e2e.chain.cluster import Cluster
+
+JOB = Kind("batch", "v1", "jobs", "Job", namespaced=True)
+TEAM = "team-e2e"
+
+
+def job(name: str, entrance: str, *, pods: int = 1, **cards: int) -> Object:
+    """Return a Job whose Pods run until deleted; `cards` maps a resource, `__` for `.` and `/`, to an amount a Pod."""
+    limits = {"cpu": "1", **{_resource(key): str(amount) for key, amount in cards.items()}}
+    container = {"name": "main", "image": "registry.example/train:1", "resources": {"limits": limits}}
+    template = {"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": TEAM, "labels": {"kueue.x-k8s.io/queue-name": entrance}},
+        "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": template},
+    }
+
+
+def _resource(key: str) -> str:
+    return {
+        "nvidia": "nvidia.com/gpu",
+        "cambricon": "cambricon.com/mlu",
+        "ascend": "huawei.com/npu",
+    }[key]
+
+
+def run_job(cluster: Cluster, body: Object) -> None:
+    """Create a Job and wait until its Pods are ready."""
+    cluster.admin.create(body)
+    wait_ready(cluster, body["metadata"]["name"], pods=body["spec"]["parallelism"])
+
+
+def wait_ready(cluster: Cluster, name: str, *, pods: int = 1, timeout_s: float = 90.0) -> None:
+    """Wait until a Job's Pods are ready."""
+    cluster.wait(
+        JOB,
+        name,
+        TEAM,
+        until=lambda obj: as_int(at(obj, "status", "ready")) == pods,
+        what=f"{pods} Pods ready",
+        timeout_s=timeout_s,
+    )
+
+
+def wait_suspended(cluster: Cluster, name: str, *, timeout_s: float = 90.0) -> None:
+    """Wait until Kueue has put a Job back."""
+    cluster.wait(
+        JOB,
+        name,
+        TEAM,
+        until=lambda obj: at(obj, "spec", "suspend") is True and not at(obj, "status", "active"),
+        what="suspended",
+        timeout_s=timeout_s,
+    )
+
+
+def nodes_of(cluster: Cluster, name: str) -> list[str]:
+    """Return the nodes of a Job's live Pods."""
+    pods = [p for p in cluster.admin.list(POD, TEAM) if labels_of(p).get("batch.kubernetes.io/job-name") == name]
+    return sorted(str(at(pod, "spec", "nodeName")) for pod in pods if not at(pod, "metadata", "deletionTimestamp"))
+
+
+def remove_job(cluster: Cluster, name: str) -> None:
+    """Delete a Job with its Pods and wait for its end."""
+    cluster.admin.delete(JOB, name, TEAM)
+    cluster.wait_gone(JOB, name, TEAM)
+
+
+def flavors_used(queue: Object) -> list[str]:
+    """Return the flavors of a queue that anything is reserved on."""
+    found = []
+    for flavor in as_maps(at(queue, "status", "flavorsReservation")):
+        if any(str(as_map(resource).get("total", "0")) != "0" for resource in as_maps(flavor.get("resources"))):
+            found.append(str(flavor.get("name")))
+    return sorted(found)
