@@ -6,7 +6,7 @@ window of compute units was placed with the allocation and is repeated here word
 
 from __future__ import annotations
 
-from devicemanager.injection.port import Card, DeviceNode, Injection, InjectionRefused, Mount, Request
+from devicemanager.injection.request import Card, DeviceNode, InjectionRefused, Mount, Plan, Request
 from devicemanager.injection.site import Site, cores_percentage, granted, memory_mib, physical_index, unless_declared
 from nodefeature.resource_names import Family
 
@@ -14,7 +14,7 @@ _LEDGER = "/var/run/vrocm"
 _TOOLS = ("libvrocm.so", "rocm-monitor", "rocm-cumask-check")
 
 
-def plan(request: Request, site: Site) -> Injection:
+def plan(request: Request, site: Site) -> Plan:
     """Return what the container gets."""
     cards = granted(request)
     if any(not card.id for card in cards):
@@ -24,14 +24,14 @@ def plan(request: Request, site: Site) -> Injection:
         nodes += _drm_nodes(card)
     env = {"AMD_VISIBLE_DEVICES": "none"}
     if request.claim.family is not Family.SLICED:
-        return Injection(env=env, devices=tuple(nodes))
+        return Plan(env=env, devices=tuple(nodes))
     ledger = site.work(request.claim, "run/vrocm")
     env["ROCR_VISIBLE_DEVICES"] = ",".join(f"GPU-{card.id.removeprefix('GPU-')}" for card in cards)
     for position, card in enumerate(cards):
         env[f"VROCM_DEVICE_MEMORY_LIMIT_{position}"] = str(memory_mib(request, card, site))
     env["VROCM_LEDGER_PATH"] = f"{_LEDGER}/ledger"
     env["HSA_CU_MASK"] = ";".join(_mask(position, card, request) for position, card in enumerate(cards))
-    return Injection(
+    return Plan(
         env=env | unless_declared(request.claim, LIBVROCM_LOG_LEVEL="1"),
         devices=tuple(nodes),
         mounts=(

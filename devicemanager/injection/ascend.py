@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from devicemanager.injection.port import Card, HostFile, Injection, InjectionRefused, Mount, Request
+from devicemanager.injection.request import Card, HostFile, InjectionRefused, Mount, Plan, Request
 from devicemanager.injection.site import (
     Site,
     cores_percentage,
@@ -38,15 +38,15 @@ class NpuInfo:
     virtual: int
 
 
-def plan(request: Request, site: Site, own: str | None = None, others: Iterable[str] = ()) -> Injection:
+def plan(request: Request, site: Site, own: str | None = None, others: Iterable[str] = ()) -> Plan:
     """Return what the container gets; `own` is its existing npu_info.config, `others` are the other containers'."""
     if request.claim.family is not Family.SLICED:
-        return Injection(env={"ASCEND_VISIBLE_DEVICES": ",".join(str(_number(card)) for card in granted(request))})
+        return Plan(env={"ASCEND_VISIBLE_DEVICES": ",".join(str(_number(card)) for card in granted(request))})
     card = only_card(request, "vcann-rt logical slicing is single-NPU")
     number = _number(card)
     library = library_folder(site, runtime_major((card,), _DEFAULT_CANN), card.family)
     config = site.work(request.claim, CONFIG)
-    return Injection(
+    return Plan(
         env={
             "ASCEND_VISIBLE_DEVICES": str(number),
             **unless_declared(request.claim, ENPU_LOG_LEVEL="1", ENPU_DSMI_HOOK="1"),

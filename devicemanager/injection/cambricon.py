@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from devicemanager.injection.markers import fields_of, marker_text
-from devicemanager.injection.port import ContainerClaim, DeviceNode, Injection, InjectionRefused, Request
+from devicemanager.injection.request import ContainerClaim, DeviceNode, InjectionRefused, Plan, Request
 from devicemanager.injection.site import Site, cores_percentage, granted, memory_mib, only_card, physical_index, who
 from nodefeature.resource_names import Family
 
@@ -80,19 +80,19 @@ class Smlu:
     mib: int
 
 
-def plan(request: Request, instance: SmluInstance | None = None) -> Injection:
+def plan(request: Request, instance: SmluInstance | None = None) -> Plan:
     """Return what the container gets; `instance` is what a slice holds."""
     numbers = [physical_index(card, 0, _MISSING_INDEX) for card in granted(request)]
     env = {"CAMBRICON_VISIBLE_DEVICES": ",".join(map(str, numbers))}
     if request.claim.family is not Family.SLICED or instance is None:
         nodes = [node for number in numbers for node in _card_nodes(number)]
-        return Injection(env=env, devices=(*nodes, *map(DeviceNode, _CONTROL)))
+        return Plan(env=env, devices=(*nodes, *map(DeviceNode, _CONTROL)))
     (number,) = numbers
     nodes = [DeviceNode(f"/dev/cambricon_dev{number}", required=True), DeviceNode(f"/dev/cambricon_ipcm{number}")]
     if instance.node:
         nodes.append(DeviceNode(instance.node, required=True))
     shown = {"VIRTUAL_DEVICES": instance.node} if instance.node else {}
-    return Injection(env=shown, devices=(*nodes, *map(DeviceNode, _CONTROL)))
+    return Plan(env=shown, devices=(*nodes, *map(DeviceNode, _CONTROL)))
 
 
 def instance_name(claim: ContainerClaim) -> str:

@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from devicemanager.injection.engine import Engine
-from devicemanager.injection.port import InjectionRefused, Request
+from devicemanager.injection.request import InjectionRefused, Request
 from devicemanager.injection.site import granted, who
 from nodefeature.resource_names import Family
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api.ledger.placements import Placement
-from devicemanager.injection.port import InjectionRefused
+from devicemanager.injection.request import InjectionRefused
 
 _RDNA = ("gfx10", "gfx11", "gfx12")
 _CDNA = "gfx9"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from devicemanager.injection.port import Card, DeviceNode, HostFile, Injection, InjectionRefused, Mount, Request
+from devicemanager.injection.request import Card, DeviceNode, HostFile, InjectionRefused, Mount, Plan, Request
 from devicemanager.injection.shown import partitions, shows_partitions
 from devicemanager.injection.site import Site, cores_percentage, granted, memory_mib, who
 from devicemanager.injection.vdev import VdevConf, next_vdev, vdev_text
@@ -24,7 +24,7 @@ def plan(
     own: Mapping[str, VdevConf] | None = None,
     others: Sequence[VdevConf] = (),
     numbers: Mapping[str, int] | None = None,
-) -> Injection:
+) -> Plan:
     """Return what the container gets.
 
     `own` are its existing vdev files by file name, `others` all others of the node; `numbers` are MIG's own numbers of
@@ -34,9 +34,9 @@ def plan(
     if shows_partitions(request.claim):
         return _partitioned(request, nodes, numbers or {})
     if request.claim.family is not Family.SLICED:
-        return Injection(devices=nodes, mounts=(_HYHAL,))
+        return Plan(devices=nodes, mounts=(_HYHAL,))
     folder = site.work(request.claim, VDEV_FOLDER)
-    return Injection(
+    return Plan(
         devices=nodes,
         mounts=(_RUNTIME, _HYHAL, Mount("/etc/vdev/docker", folder)),
         folders=(folder,),
@@ -54,7 +54,7 @@ def _drm_nodes(card: Card) -> list[DeviceNode]:
     return [DeviceNode(f"{name}{number}") for name, number in zip(names, card.physical_indexes, strict=False)]
 
 
-def _partitioned(request: Request, nodes: tuple[DeviceNode, ...], numbers: Mapping[str, int]) -> Injection:
+def _partitioned(request: Request, nodes: tuple[DeviceNode, ...], numbers: Mapping[str, int]) -> Plan:
     shown = partitions(request)
     if len(shown) > 1:
         raise InjectionRefused(f"{who(request.claim)}: one partition a container, {len(shown)} were granted")
@@ -65,7 +65,7 @@ def _partitioned(request: Request, nodes: tuple[DeviceNode, ...], numbers: Mappi
             f"accelerator {card.id} at {card.bus_id or 'no address'} has no file dev<N> in {MIG_CONFIG}"
         )
     described = instance_file(number, partition.gpu_instance, partition.compute_instance)
-    return Injection(
+    return Plan(
         env={"DMI_MIG_VISIBLE_DEVICE": f"MIG-{partition.uuid.removeprefix('MIG-')}"},
         devices=nodes,
         mounts=(_HYHAL, _RUNTIME, Mount(described, described)),

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from devicemanager.injection.port import InjectionRefused
+from devicemanager.injection.request import InjectionRefused
 
 
 class MarkerMalformed(InjectionRefused):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from devicemanager.injection.markers import fields_of, marker_text
-from devicemanager.injection.port import Card, DeviceNode, Injection, InjectionRefused, Request
+from devicemanager.injection.request import Card, DeviceNode, InjectionRefused, Plan, Request
 from devicemanager.injection.site import Site, cores_percentage, granted, memory_mib, only_card, who
 from nodefeature.resource_names import Family
 
@@ -77,16 +77,16 @@ class Decision:
     is_new: bool = False
 
 
-def plan(request: Request, sgpu: Sgpu | None = None) -> Injection:
+def plan(request: Request, sgpu: Sgpu | None = None) -> Plan:
     """Return what the container gets; `sgpu` is what a slice holds."""
     if request.claim.family is not Family.SLICED or sgpu is None:
         nodes = [DeviceNode(path) for path in _WHOLE_NODES]
         for card in granted(request):
             nodes += [DeviceNode(path) for path in _drm_paths(card)]
-        return Injection(devices=tuple(nodes))
+        return Plan(devices=tuple(nodes))
     card = only_card(request, "sGPU slicing is single-card")
     shown = f"sgpu={sgpu.bus_id}#{sgpu.index};compute={sgpu.cores};vram={sgpu.mib};alias={sgpu.alias}"
-    return Injection(
+    return Plan(
         env={} if sgpu.whole else {"METAX_SGPUS": shown},
         devices=(DeviceNode("/dev/mxcd"), *(DeviceNode(path) for path in _drm_paths(card)[1:])),
     )

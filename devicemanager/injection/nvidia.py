@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from devicemanager.injection.cdi import Channel
-from devicemanager.injection.port import Injection, Request
+from devicemanager.injection.request import Plan, Request
 from devicemanager.injection.shown import partition_uuids, shows_partitions
 from devicemanager.injection.site import Site, granted, runtime_major, unless_declared
 from devicemanager.injection.vgpu import Shim, limits
@@ -18,10 +18,10 @@ _DEFAULT_CUDA = 12
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 
 
-def plan(request: Request, site: Site, channel: Channel) -> Injection:
+def plan(request: Request, site: Site, channel: Channel) -> Plan:
     """Return what the container gets; `channel` says how devices become visible."""
     if shows_partitions(request.claim):
-        return Injection(env={VISIBLE: ",".join(partition_uuids(request))})
+        return Plan(env={VISIBLE: ",".join(partition_uuids(request))})
     shown = _visible(request, channel)
     return replace(_limited(request, site, shown), notes=channel.notes)
 
@@ -31,14 +31,14 @@ def library(site: Site, major: int) -> str:
     return site.library("nvidia", f"cuda-{major}", "libvgpu.so")
 
 
-def _visible(request: Request, channel: Channel) -> Injection:
+def _visible(request: Request, channel: Channel) -> Plan:
     if channel.annotation:
         key, value = channel.annotation
-        return Injection(annotations={key: value})
-    return Injection(env={VISIBLE: ",".join(card.id for card in granted(request))})
+        return Plan(annotations={key: value})
+    return Plan(env={VISIBLE: ",".join(card.id for card in granted(request))})
 
 
-def _limited(request: Request, site: Site, shown: Injection) -> Injection:
+def _limited(request: Request, site: Site, shown: Plan) -> Plan:
     if request.claim.family is not Family.SLICED:
         return shown
     cards = granted(request)

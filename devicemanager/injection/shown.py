@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devicemanager.injection.port import Card, ContainerClaim, InjectionRefused, Partition, Request
+from devicemanager.injection.request import Card, ContainerClaim, InjectionRefused, Partition, Request
 from devicemanager.injection.site import granted
 from nodefeature.resource_names import Family
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from devicemanager.injection.port import Card, ContainerClaim, InjectionRefused, Request
+from devicemanager.injection.request import Card, ContainerClaim, InjectionRefused, Request
 from devicemanager.inventory import DEFAULT_MANUFACTURERS
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.resource_names import SLICED_MEMORY_MIB, SLICED_MEMORY_PERCENTAGE

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from devicemanager.injection.port import Card, DeviceNode, Injection, InjectionRefused, Mount, Request
+from devicemanager.injection.request import Card, DeviceNode, InjectionRefused, Mount, Plan, Request
 from devicemanager.injection.shown import partitions, shows_partitions
 from devicemanager.injection.site import Site, cores_percentage, granted, memory_mib, unless_declared
 from nodefeature.resource_names import Family
@@ -28,12 +28,12 @@ class CapabilityMinors:
     compute_instance: int
 
 
-def plan(request: Request, site: Site, capabilities: Mapping[str, CapabilityMinors] | None = None) -> Injection:
+def plan(request: Request, site: Site, capabilities: Mapping[str, CapabilityMinors] | None = None) -> Plan:
     """Return what the container gets; `capabilities` are the partitions' by card id."""
     if shows_partitions(request.claim):
         return _partitioned(request, capabilities or {})
     cards = granted(request)
-    whole = Injection(devices=(*_COMMON, *(_node(card) for card in cards)))
+    whole = Plan(devices=(*_COMMON, *(_node(card) for card in cards)))
     return _sliced(request, cards, site, whole) if request.claim.family is Family.SLICED else whole
 
 
@@ -62,7 +62,7 @@ def _node(card: Card) -> DeviceNode:
     return DeviceNode(f"/dev/alixpu_ppu{card.index}", required=True, character=True, minor=card.physical_indexes[0])
 
 
-def _sliced(request: Request, cards: tuple[Card, ...], site: Site, whole: Injection) -> Injection:
+def _sliced(request: Request, cards: tuple[Card, ...], site: Site, whole: Plan) -> Plan:
     ledger = site.work(request.claim, "run/vppu")
     env = {"HGGC_DEVICE_SM_LIMIT": str(min(cores_percentage(request.claim, card) for card in cards))}
     for position, card in enumerate(cards):
@@ -80,7 +80,7 @@ def _sliced(request: Request, cards: tuple[Card, ...], site: Site, whole: Inject
     )
 
 
-def _partitioned(request: Request, capabilities: Mapping[str, CapabilityMinors]) -> Injection:
+def _partitioned(request: Request, capabilities: Mapping[str, CapabilityMinors]) -> Plan:
     nodes = list(_COMMON)
     for card, _ in partitions(request):
         minors = capabilities.get(card.id)
@@ -91,4 +91,4 @@ def _partitioned(request: Request, capabilities: Mapping[str, CapabilityMinors])
             DeviceNode(f"/dev/alixpu-caps/alixpu-cap{minor}", required=True, character=True, minor=minor)
             for minor in (minors.gpu_instance, minors.compute_instance)
         ]
-    return Injection(devices=tuple(nodes))
+    return Plan(devices=tuple(nodes))

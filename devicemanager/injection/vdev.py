@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from devicemanager.injection.port import Card, InjectionRefused
+from devicemanager.injection.request import Card, InjectionRefused
 
 MAX_CORES = 128
 _WORD = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from devicemanager.injection.port import Card, Injection, Mount, Request
+from devicemanager.injection.request import Card, Mount, Plan, Request
 from devicemanager.injection.site import Site, cores_percentage, memory_mib
 
 _LOCKS = "/tmp/vgpulock"  # noqa: S108 - the library's own fixed place, shared by all containers of the node
@@ -20,10 +20,10 @@ class Shim:
     library: str
 
 
-def limits(request: Request, cards: tuple[Card, ...], site: Site, shim: Shim) -> Injection:
+def limits(request: Request, cards: tuple[Card, ...], site: Site, shim: Shim) -> Plan:
     """Return limits and mounts; which cards are visible is the manufacturer's own business."""
     state = site.work(request.claim, "tmp/vgpu")
-    return Injection(
+    return Plan(
         env={
             "CUDA_DEVICE_SM_LIMIT": str(min(cores_percentage(request.claim, card) for card in cards)),
             **{

@@ -1,6 +1,6 @@
-"""What the device plugin asks of hardware partitions, and what a driver must be able to do.
+"""What a partition is, and what a driver must be able to do.
 
-For: the device plugin; `keeper`, which creates and reclaims; drivers (NVIDIA, T-Head, Hygon, simulated).
+For: `keeper`, which creates and reclaims; drivers (NVIDIA, T-Head, Hygon, simulated).
 In: a claim and a card. Out: a live partition and how it came about, or a refusal.
 Promises: frozen data; a driver's methods block and are called in a thread.
 """
@@ -12,16 +12,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from api.ledger.placements import Placement
-from devicemanager.injection.port import Partition
-from kube.errors import OperatorError
-
-
-class PartitionRefused(OperatorError):
-    """The partition cannot be had; what was created for it is gone again."""
-
-
-class DriverFault(OperatorError):
-    """The driver could not do what it was told."""
+from devicemanager.injection.driver_faults import DriverFault
+from devicemanager.injection.request import Partition
 
 
 class InUse(DriverFault):
@@ -42,17 +34,21 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionClaim:
-    """One container's wish for one card: a profile in the driver's spelling."""
+    """One container's wish for one card: a profile in the driver's spelling.
+
+    `preferred` is where the ledger expects it; the driver's live state decides.
+    """
 
     pod_uid: str
     container: str
     card_id: str
     profile: str
+    preferred: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """One granted partition."""
+class Bound:
+    """One partition of a container."""
 
     claim: PartitionClaim
     partition: Partition

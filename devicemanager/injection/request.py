@@ -1,23 +1,30 @@
-"""What an allocation becomes inside a container: the words both sides use.
+"""One question to a manufacturer's module, and its answer.
 
-For: the device plugin, which asks and answers the kubelet; the modules beside this one, one a manufacturer.
-In: a container's claim and the cards chosen for it. Out: environment, device nodes, mounts, annotations, CDI names.
-Promises: frozen data. An `Injection` is complete: every file it needs is written and every node it names exists.
+For: `entrance`, which asks for the device plugin; the modules beside this one, one a manufacturer.
+In: a container's claim and the cards granted to it. Out: environment, device nodes, mounts, annotations, files.
+Promises: frozen data, nothing raw; a plan says what must exist, `realize` sees to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from api.ledger.placements import Placement
-from kube.errors import OperatorError
+from devicemanager.kubelet.grant import InjectionRefused
 from nodefeature.resource_names import Family
 
-
-class InjectionRefused(OperatorError):
-    """This container cannot get these cards; the text says why and what to do. Nothing was left behind."""
+__all__ = [
+    "Card",
+    "ContainerClaim",
+    "DeviceNode",
+    "HostFile",
+    "InjectionRefused",
+    "Mount",
+    "Partition",
+    "Plan",
+    "Request",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +127,13 @@ class HostFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Injection:
-    """The answer. `folders` (0777) and `files` are on disk when a caller gets it; `notes` are worth a log line."""
+class Plan:
+    """The answer. `folders` (0777) and `files` must be on disk before the container starts; `notes` are for the log."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[DeviceNode, ...] = ()
     mounts: tuple[Mount, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
-    cdi_devices: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     files: tuple[HostFile, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-class Injector(Protocol):
-    """The port the device plugin calls."""
-
-    async def inject(self, request: Request) -> Injection:
-        """Return what the container gets; InjectionRefused when it cannot have it. Asked again it answers the same."""
