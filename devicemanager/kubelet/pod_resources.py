@@ -1,0 +1,62 @@
+"""Asks the kubelet who holds what (spec 06 §7.1).
+
+For: the allocator and the publisher of the ledger. In: the pod-resources socket. Out: the kubelet's word, or None.
+Promises: dials for each question, waits at most two seconds; trouble is logged once when it begins and when it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import grpc.aio
+
+from devicemanager.kubelet.methods import list_pod_resources
+from devicemanager.ledger.kubelet_word import KubeletWord, word_of
+
+log = logging.getLogger(__name__)
+
+POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+_TIMEOUT_S = 2.0
+
+
+class PodResources:
+    """The kubelet behind one socket."""
+
+    def __init__(self, socket: Path = POD_RESOURCES_SOCKET) -> None:
+        self._socket = socket
+        self._trouble = ""
+
+    async def word(self) -> KubeletWord | None:
+        """Return a listing of now, or None when the kubelet cannot be asked."""
+        try:
+            answer = await list_pod_resources(self._socket, timeout_s=_TIMEOUT_S)
+        except grpc.aio.AioRpcError as refused:
+            self._say(f"{refused.code().name}: {refused.details()}")
+            return None
+        self._say("")
+        return word_of(
+            (
+                (pod.namespace, pod.name),
+                {
+                    container.name: {
+                        device.resource_name: frozenset(
+                            text
+                            for other in container.devices
+                            if other.resource_name == device.resource_name
+                            for text in other.device_ids
+                        )
+                        for device in container.devices
+                    }
+                    for container in pod.containers
+                },
+            )
+            for pod in answer.pod_resources
+        )
+
+    def _say(self, trouble: str) -> None:
+        if trouble and not self._trouble:
+            log.warning("kubelet not asked about devices", extra={"socket": str(self._socket), "reason": trouble})
+        elif self._trouble and not trouble:
+            log.info("kubelet asked about devices again", extra={"socket": str(self._socket)})
+        self._trouble = trouble

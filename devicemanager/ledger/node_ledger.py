@@ -1,0 +1,195 @@
+"""One node's ledger in memory: what every card carries right now.
+
+For: the allocator (under `lock`), the offer to the kubelet, the publisher of `Devices.status`.
+In: the node's Devices and Pods from the caches, reservations, the kubelet's word. Out: snapshots; wake-ups.
+Promises:
+  - one lock a node: between a decision and its reservation nothing else is decided;
+  - a container is charged once: by its reservation, else by its annotation;
+  - cards that the kubelet says are held, and that no record accounts for, are charged too: a disagreement never frees
+    a card;
+  - every change of the answer wakes the subscribers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from api.devices import spec_groups
+from api.ledger.rebuild import CardKey, CardUse, Charge, Rebuilt, rebuild, stays_charged
+from api.ledger.transport import Record
+from api.problems import Problem
+from devicemanager.ledger.accounts import Account, Accounts, ContainerKey, Entry, is_terminal
+from devicemanager.ledger.kubelet_word import KubeletWord
+from devicemanager.ledger.reservations import Reservation, Reservations
+from devicemanager.ledger.verification import unaccounted
+from kube.clock import Clock
+from kube.reconciler import Caches, Index, Key
+from nodefeature.fields import as_str, at, name_of, namespace_of, uid_of
+from nodefeature.kinds import DEVICES, POD
+from nodefeature.manufacturers import Manufacturers
+
+
+def _node_of(pod: Mapping[str, Any]) -> list[str]:
+    name = as_str(at(pod, "spec", "nodeName"))
+    return [name] if name else []
+
+
+PODS_BY_NODE = Index(POD, "node", _node_of)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The ledger at one moment. `records` are all that count, with the container they belong to."""
+
+    groups: Sequence[Mapping[str, Any]]
+    rebuilt: Rebuilt
+    records: tuple[tuple[ContainerKey, Record], ...]
+    problems: tuple[Problem, ...]
+    disagreements: tuple[str, ...]
+
+    @property
+    def cards(self) -> Mapping[CardKey, CardUse]:
+        """Return what lies on each card."""
+        return self.rebuilt.cards
+
+
+class NodeLedger:
+    """One node."""
+
+    def __init__(
+        self, node_name: str, caches: Caches, registry: Manufacturers, clock: Clock, *, release_terminated: bool = True
+    ) -> None:
+        self.node_name = node_name
+        self.registry = registry
+        self.lock = asyncio.Lock()
+        self.reservations = Reservations()
+        self._caches = caches
+        self._clock = clock
+        self._release_terminated = release_terminated
+        self._accounts = Accounts(registry)
+        self._wakers: set[asyncio.Event] = set()
+        self._current: Snapshot | None = None
+
+    def groups(self) -> Sequence[Mapping[str, Any]]:
+        """Return the inventory of the node; empty until it is published."""
+        return spec_groups(self._caches[DEVICES].get(Key(self.node_name)) or {})
+
+    def pods(self) -> list[Mapping[str, Any]]:
+        """Return the node's Pods, oldest first; also those that were reserved for before the cache had them."""
+        pods: dict[str, Mapping[str, Any]] = self.reservations.pods()
+        pods.update((uid_of(pod), pod) for pod in self._caches[POD].by(PODS_BY_NODE.name, self.node_name))
+        return sorted(pods.values(), key=_age)
+
+    def cached(self, pod: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the cache's newest state of a Pod; None when it is gone or not there yet."""
+        newest = self._caches[POD].get(Key(name_of(pod), namespace_of(pod)))
+        return newest if newest is not None and uid_of(newest) == uid_of(pod) else None
+
+    def entries(self, pod: Mapping[str, Any]) -> dict[str, Entry]:
+        """Return what each container of a Pod holds, reservations first."""
+        account = self._accounts.of(pod, self.groups())
+        found = {c: e for c in {r.container for r in account.charge.records} if (e := account.entry(c)) is not None}
+        for container, held in self.reservations.of_pod(account.uid).items():
+            found.pop(container, None)
+            if held.entry is not None:
+                found[container] = held.entry
+        return found
+
+    def snapshot(
+        self,
+        word: KubeletWord | None = None,
+        *,
+        without: ContainerKey | None = None,
+        more: Iterable[Mapping[str, Any]] = (),
+    ) -> Snapshot:
+        """Return the ledger of now; `without` leaves one container's own holdings out, `more` adds fresh Pods."""
+        groups = self.groups()
+        pods = self.pods()
+        known = {uid_of(pod) for pod in pods}
+        pods += [pod for pod in more if uid_of(pod) not in known]
+        accounts = [self._accounts.of(pod, groups) for pod in pods]
+        charges = [self._charge(account, without) for account in accounts]
+        disagreements: list[str] = []
+        if word is not None:
+            for charge, reason in unaccounted(word, pods, accounts, charges, groups=groups, registry=self.registry):
+                if charge.records:
+                    charges.append(charge)
+                disagreements.append(reason)
+        return Snapshot(
+            groups,
+            rebuild(groups, charges, release_terminated=self._release_terminated),
+            tuple(self._counting(accounts, charges)),
+            tuple(problem for account in accounts for problem in account.problems),
+            tuple(disagreements),
+        )
+
+    def current(self) -> Snapshot:
+        """Return the ledger as of the last wake-up, without the kubelet's word: for those who only show it."""
+        if self._current is None:
+            self._current = self.snapshot()
+        return self._current
+
+    def reserve(self, pod: Mapping[str, Any], container: str, entry: Entry | None) -> None:
+        """Let `entry` count for a container instead of its annotation, from now on; None withdraws it."""
+        seen = self.cached(pod) is not None
+        self.reservations.put(container, Reservation(pod, entry, self._clock.now(), seen))
+        self.wake()
+
+    def release(self, pod: Mapping[str, Any], container: str) -> None:
+        """Forget a reservation: the annotation speaks for itself again."""
+        self.reservations.drop((uid_of(pod), container))
+        self.wake()
+
+    def settle(self) -> frozenset[str]:
+        """Drop reservations that have served; return the uids of the node's Pods that are there (deleting ones too)."""
+        groups = self.groups()
+        cached = {uid_of(pod): pod for pod in self._caches[POD].by(PODS_BY_NODE.name, self.node_name)}
+        accounts = {uid: self._accounts.of(pod, groups) for uid, pod in cached.items()}
+        self.reservations.settle(accounts, self._clock.now())
+        alive = frozenset(cached) | frozenset(self.reservations.pods())
+        self._accounts.forget_others(alive)
+        return alive
+
+    def subscribe(self, waker: asyncio.Event) -> None:
+        """Have an event set after every change."""
+        self._wakers.add(waker)
+
+    def unsubscribe(self, waker: asyncio.Event) -> None:
+        """Stop setting an event."""
+        self._wakers.discard(waker)
+
+    def wake(self) -> None:
+        """Tell everybody that the ledger may have changed."""
+        self._current = None
+        for waker in self._wakers:
+            waker.set()
+
+    def _charge(self, account: Account, without: ContainerKey | None) -> Charge:
+        held = self.reservations.of_pod(account.uid)
+        if not held and (without is None or without[0] != account.uid):
+            return account.charge
+        records = [record for record in account.charge.records if record.container not in held]
+        records += [record for _, r in sorted(held.items()) if r.entry is not None for record in r.entry.records]
+        if without is not None and without[0] == account.uid:
+            records = [record for record in records if record.container != without[1]]
+        return replace(account.charge, records=tuple(records), assumed=account.charge.assumed and not held)
+
+    def _counting(
+        self, accounts: Sequence[Account], charges: Sequence[Charge]
+    ) -> Iterable[tuple[ContainerKey, Record]]:
+        for account, charge in zip(accounts, charges, strict=False):
+            for record in charge.records:
+                if stays_charged(record, terminated=charge.terminated, release_terminated=self._release_terminated):
+                    yield (account.uid, record.container), record
+
+
+def _age(pod: Mapping[str, Any]) -> tuple[str, str, str]:
+    return as_str(at(pod, "metadata", "creationTimestamp")), namespace_of(pod), name_of(pod)
+
+
+def running(pods: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the Pods that have not ended."""
+    return [pod for pod in pods if not is_terminal(pod)]
