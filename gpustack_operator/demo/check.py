@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from gpustack_operator.demo.world import World
+from gpustack_operator.demo.world import SERVED_TYPE, World
 from nodefeature.fields import as_int, as_map, as_maps, as_str, at, name_of
 from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, LOCAL_QUEUE, NODE
 
@@ -23,6 +23,7 @@ def findings(machines: Mapping[str, Machine], world: World) -> list[str]:
         *_pools_wrong(world),
         *_cpus_wrong(machines, world),
         *_queues_wrong(world),
+        *_not_served(world),
     ]
 
 
@@ -97,6 +98,13 @@ def _queues_wrong(world: World) -> list[str]:
         if name not in entrances:
             wrong.append(f"type {name}: no namespace has an entrance to its queue")
     return wrong if world[INSTANCE_TYPE] else ["there is no InstanceType"]
+
+
+def _not_served(world: World) -> list[str]:
+    stored, shown = {name_of(obj) for obj in world[INSTANCE_TYPE]}, {name_of(obj) for obj in world[SERVED_TYPE]}
+    if stored and not shown:
+        return ["the aggregated API shows no type: kubectl get instancetypes would be empty"]
+    return [f"type {name} is not the same in the aggregated API and in the cluster" for name in sorted(stored ^ shown)]
 
 
 def _capacity(obj: Mapping[str, Any], view: str) -> int:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpustack_operator.demo.world import World
+from gpustack_operator.demo.world import SERVED_TYPE, World
 from gpustack_operator.tables import table
 from nodefeature.fields import as_str, at, labels_of, name_of
-from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, LOCAL_QUEUE, RESOURCE_FLAVOR
+from nodefeature.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
 
 BANNER = """\
 gpustack-operator demo: from hardware to pools, without a cluster.
-  real      controllers, node agents (this machine's hardware, and a dozen machines recorded from real ones)
-  stands in API server and store (devcluster), NFD master and workers, Kueue, scheduler, kubelets; they say
+  real      the aggregated API of our kinds, controllers, node agents (this machine's hardware, and a dozen
+            machines recorded from real ones)
+  stands in kube-apiserver and store (devcluster), NFD master and workers, Kueue, scheduler, kubelets; they say
             in their modules under hack/devcluster/ what they leave out. Nothing leaves this machine.
 """
 
@@ -32,7 +33,7 @@ def pools(world: World) -> str:
             as_str(at(obj, "status", "summary", "cpu")),
             as_str(at(obj, "status", "phase")),
         )
-        for obj in sorted(world[INSTANCE_TYPE], key=name_of)
+        for obj in sorted(world[SERVED_TYPE], key=name_of)
     ]
     return table(header, rows)
 
@@ -63,12 +64,14 @@ def further(kubeconfig: Path, logs: Path) -> str:
     """Return the lines to look further with."""
     lines = (
         f"export KUBECONFIG={kubeconfig}",
-        "kubectl get instancetypes -o wide",
+        "kubectl get instancetypes -o wide                # through the aggregated API, worker.gpustack.ai/v1",
+        "kubectl get instances -A; kubectl get settings -n gpustack-system",
+        "kubectl proxy                                    # then http://127.0.0.1:8001/apis/worker.gpustack.ai/v1/docs",
         "kubectl get devices -o yaml h100-01              # inventory and ledger of one node",
         "kubectl get resourceflavors,clusterqueues        # what stands behind the pools",
         "kubectl get localqueues -n default --show-labels",
         "kubectl label node rtx4090-01 gpustack.ai/managed=false --overwrite   # watch its pool empty",
         "kubectl get instancetypes -w",
-        f"tail -f {logs}/controllers.log",
+        f"tail -f {logs}/controllers.log {logs}/apiserver.log",
     )
     return "Look further:\n" + "\n".join(f"  {line}" for line in lines)

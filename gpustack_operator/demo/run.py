@@ -32,6 +32,12 @@ from nodefeature.kinds import NAMESPACE
 
 QUIET_S = 3.0
 _LOOK_S = 0.5
+_API_SERVER = (
+    "--bind-address=127.0.0.1",
+    "--secure-port=0",
+    "--external-name=localhost",
+    "--shutdown-delay-duration=0s",  # nobody's request is lost when everything ends together
+)
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -132,6 +138,7 @@ async def _settle(
             with contextlib.suppress(AlreadyExists):
                 await client.create(NAMESPACE, {"metadata": {"name": SYSTEM_NAMESPACE}})
             await children.start("standins", _python("hack.devcluster.standins", *fleet.standin_flags()))
+            await children.start("apiserver", _operator("apiserver", *_API_SERVER))
             await children.start("controllers", _operator("controllers", "--leader-elect=false"))
             for node, flags in fleet.agents().items():
                 await children.start(f"agent-{node}", _operator("device-manager", "serve", "--node-name", node, *flags))

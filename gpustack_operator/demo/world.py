@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kube.client import Client
@@ -16,7 +16,10 @@ from nodefeature.fields import as_map, as_maps, as_str, at, labels_of, name_of, 
 from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, LOCAL_QUEUE, NODE, RESOURCE_FLAVOR, Kind
 from nodefeature.labels import MANAGED, TRUE
 
-KINDS = (NODE, DEVICES, RESOURCE_FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE, INSTANCE_TYPE)
+SERVED_TYPE = replace(INSTANCE_TYPE, version="v1")
+"""InstanceTypes as people see them: through the aggregated API."""
+
+KINDS = (NODE, DEVICES, RESOURCE_FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE, INSTANCE_TYPE, SERVED_TYPE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpustack_operator.demo.check import expected_cards, findings
-from gpustack_operator.demo.world import World
+from gpustack_operator.demo.world import SERVED_TYPE, World
 from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, LOCAL_QUEUE, NODE, RESOURCE_FLAVOR, Kind
 from tests.builders.queues import cluster_queue, group
 
@@ -38,6 +38,10 @@ def right() -> Objects:
     """Return a world in which everything is as the machines say: 4 cards, one partitioned into 7, 24 cores."""
     groups = [{"accelerators": [card(), card(), card(), card(7)]}]
     queues = [cluster_queue(name, groups=[group("r", {"f": "1"})]) for name in ("cards", "cores")]
+    types = [
+        pool("cards", accelerated=True, accelerator="3", acceleratorPartitioned="7"),
+        pool("cores", accelerated=False, cpu="24"),
+    ]
     return {
         NODE: [node("gpu", 16), node("cpu", 8), node("somebody-elses", 99)],
         DEVICES: [
@@ -47,10 +51,8 @@ def right() -> Objects:
         RESOURCE_FLAVOR: [],
         CLUSTER_QUEUE: queues,
         LOCAL_QUEUE: [{"spec": {"clusterQueue": name}} for name in ("cards", "cores")],
-        INSTANCE_TYPE: [
-            pool("cards", accelerated=True, accelerator="3", acceleratorPartitioned="7"),
-            pool("cores", accelerated=False, cpu="24"),
-        ],
+        INSTANCE_TYPE: types,
+        SERVED_TYPE: types,
     }
 
 
@@ -104,6 +106,14 @@ def nothing_at_all(world: Objects) -> None:
         world[kind].clear()
 
 
+def not_served(world: Objects) -> None:
+    world[SERVED_TYPE] = []
+
+
+def served_in_part(world: Objects) -> None:
+    world[SERVED_TYPE] = world[SERVED_TYPE][1:]
+
+
 WRONG: dict[str, tuple[Callable[[Objects], None], list[str]]] = {
     "missing card": (
         lost_card,
@@ -128,6 +138,14 @@ WRONG: dict[str, tuple[Callable[[Objects], None], list[str]]] = {
     "no queue": (without_queue, ["type cards: its queue has no quota"]),
     "no quota": (without_quota, ["type cards: its queue has no quota"]),
     "no entrance": (without_entrance, ["type cards: no namespace has an entrance to its queue"]),
+    "no aggregated API": (
+        not_served,
+        ["the aggregated API shows no type: kubectl get instancetypes would be empty"],
+    ),
+    "another list in the aggregated API": (
+        served_in_part,
+        ["type cards is not the same in the aggregated API and in the cluster"],
+    ),
     "nothing at all": (
         nothing_at_all,
         ["node gpu: 0 cards published, the machine has 4", "there is no InstanceType"],

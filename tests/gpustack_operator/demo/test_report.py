@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpustack_operator.demo import report
-from gpustack_operator.demo.world import KINDS, World
-from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, LOCAL_QUEUE, RESOURCE_FLAVOR
+from gpustack_operator.demo.world import KINDS, SERVED_TYPE, World
+from nodefeature.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
 from tests.builders.queues import cluster_queue, group
 
 SUMMARY = {"unit": "8/64Gi/100Gi", "accelerator": "1/1 1/10 100/100 0/0", "cpu": "0/0"}
@@ -14,7 +14,7 @@ LABELS = {"acceleratable.feature.gpustack.ai/a.count": "4", "acceleratable.featu
 WORLD = World(
     {
         **{kind: [] for kind in KINDS},
-        INSTANCE_TYPE: [
+        SERVED_TYPE: [
             {"metadata": {"name": "b"}, "status": {"entrance": "e", "summary": SUMMARY, "phase": "Active"}},
             {"metadata": {"name": "a"}, "status": None},
         ],
@@ -56,5 +56,16 @@ def test_further() -> None:
 
 
 def test_the_banner_says_what_is_real_and_what_stands_in() -> None:
-    for word in ("real", "stands in", "controllers", "agents", "API server", "NFD", "Kueue", "scheduler", "kubelet"):
+    for word in (
+        "real",
+        "stands in",
+        "controllers",
+        "agents",
+        "aggregated API",
+        "kube-apiserver",
+        "NFD",
+        "Kueue",
+        "scheduler",
+        "kubelet",
+    ):
         assert word in report.BANNER

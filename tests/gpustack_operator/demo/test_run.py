@@ -73,7 +73,7 @@ def test_settled_and_right(scene: Scene, tmp_path: Path, capsys: pytest.CaptureF
     assert scene.play(state_dir=str(tmp_path / "state")) == 0
     assert scene.api.names(NAMESPACE) == ["gpustack-system"]
     logs = sorted(path.stem for path in (tmp_path / "state" / "logs").iterdir())
-    assert logs == ["agent-n1", "agent-n2", "controllers", "devcluster", "standins"]
+    assert logs == ["agent-n1", "agent-n2", "apiserver", "controllers", "devcluster", "standins"]
     printed = capsys.readouterr().out
     assert printed.index("stands in") < printed.index("ENTRANCE") < printed.index("Look further")
 
