@@ -38,7 +38,7 @@ COMMANDS = (
         ("apiserver",),
         "serve instances and their kinds as an aggregated API",
         "gpustack_operator.commands.apiserver",
-        (config.KubeOptions, config.ApiServerOptions, config.LogOptions),
+        (config.KubeOptions, config.ServiceOptions, config.ApiServerOptions, config.LogOptions),
     ),
     Command(
         ("controllers",),
@@ -51,6 +51,26 @@ COMMANDS = (
             config.HealthOptions,
             config.LogOptions,
         ),
+    ),
+    Command(
+        ("worker",),
+        "run apiserver and controllers in one process, outside a cluster",
+        "gpustack_operator.commands.worker",
+        (
+            config.KubeOptions,
+            config.ServiceOptions,
+            config.ApiServerOptions,
+            config.ElectionOptions,
+            config.ManufacturerOptions,
+            config.HealthOptions,
+            config.LogOptions,
+        ),
+    ),
+    Command(
+        ("uninstall",),
+        "take the APIServices out of the cluster, before or after the server has gone",
+        "gpustack_operator.commands.uninstall",
+        (config.KubeOptions, config.ServiceOptions, config.LogOptions),
     ),
     Command(
         ("device-manager", "serve"),

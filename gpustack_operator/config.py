@@ -116,6 +116,13 @@ class HealthOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceOptions:
+    """Service of the API server."""
+
+    service_name: str = option("gpustack-operator-worker", "Service that leads to the API server, in the namespace")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ApiServerOptions:
     """API server."""
 
@@ -128,7 +135,6 @@ class ApiServerOptions:
         "directory with tls.crt, tls.key and perhaps ca.crt; empty shares a certificate of our own by a Secret",
         check=_certificate_folder,
     )
-    service_name: str = option("gpustack-operator-worker", "Service that leads to this server, in the namespace")
     service_port: int = option(443, "port of that Service", parse=parse_int, check=_port)
     # A server beside its cluster: the way is the one used inside, through a Service.
     external_name: str = option(

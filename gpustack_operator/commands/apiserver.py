@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
 import uvloop
@@ -13,33 +14,50 @@ from api.settings import seeds_of
 from apiserver.app import AppOptions
 from apiserver.process import ApiServer, ProcessOptions
 from apiserver.serving.listener import bind
-from apiserver.serving.shutdown import Times
-from gpustack_operator.config import ApiServerOptions, KubeOptions, LogOptions
+from apiserver.serving.shutdown import Shutdown, Times
+from gpustack_operator.config import ApiServerOptions, KubeOptions, LogOptions, ServiceOptions
 from gpustack_operator.processes import connect, start_logging
 from kube.clock import SystemClock
 from kube.errors import OperatorError
 
 
-def run(kube: KubeOptions, options: ApiServerOptions, logs: LogOptions, *, environ: Mapping[str, str]) -> None:
+def run(
+    kube: KubeOptions,
+    service: ServiceOptions,
+    options: ApiServerOptions,
+    logs: LogOptions,
+    *,
+    environ: Mapping[str, str],
+) -> None:
     """Serve until SIGTERM."""
     start_logging(logs)
+    placed = placement(kube, service, options, environ)
     bound = bind(options.bind_address, options.secure_port)
-    placed = placement(kube, options, environ)
-
-    async def serve() -> None:
-        client = connect(kube, environ)
-        rng = random.Random(os.urandom(8))  # noqa: S311 - spreads retries; no secret depends on it
-        server = ApiServer(client, placed, bound, clock=SystemClock(), rng=rng)
-        server.shutdown.on_signals()
-        try:
-            await server.run()
-        finally:
-            await client.connection.close()
-
-    uvloop.run(serve())
+    uvloop.run(serve(kube, placed, bound, environ=environ))
 
 
-def placement(kube: KubeOptions, options: ApiServerOptions, environ: Mapping[str, str]) -> ProcessOptions:
+async def serve(
+    kube: KubeOptions,
+    placed: ProcessOptions,
+    bound: socket.socket,
+    *,
+    environ: Mapping[str, str],
+    stopped_by: Callable[[Shutdown], None] = Shutdown.on_signals,
+) -> None:
+    """Serve until the shutdown is through; `stopped_by` arranges that it begins."""
+    client = connect(kube, environ)
+    rng = random.Random(os.urandom(8))  # noqa: S311 - spreads retries; no secret depends on it
+    server = ApiServer(client, placed, bound, clock=SystemClock(), rng=rng)
+    stopped_by(server.shutdown)
+    try:
+        await server.run()
+    finally:
+        await client.connection.close()
+
+
+def placement(
+    kube: KubeOptions, service: ServiceOptions, options: ApiServerOptions, environ: Mapping[str, str]
+) -> ProcessOptions:
     """Return what the options mean to a replica; OperatorError naming every bad seed."""
     seeds, problems = seeds_of(environ)
     if problems:
@@ -55,7 +73,7 @@ def placement(kube: KubeOptions, options: ApiServerOptions, environ: Mapping[str
     )
     delay_s = options.shutdown_delay_duration
     return ProcessOptions(
-        service=options.service_name,
+        service=service.service_name,
         service_port=options.service_port,
         external_name=options.external_name,
         cert_dir=options.cert_dir,

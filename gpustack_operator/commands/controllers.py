@@ -12,7 +12,7 @@ import os
 import random
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import uvloop
 from prometheus_client import CollectorRegistry
@@ -50,22 +50,21 @@ def run(
     seeds, problems = seeds_of(environ)
     if problems:
         raise OperatorError("\n".join(str(problem) for problem in problems))
+    work = serve(
+        kube,
+        election,
+        health,
+        environ=environ,
+        registry=registry,
+        names=manufacturers.manufacturer,
+        presets=presets,
+        seeds=seeds,
+    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(
-            _serve(
-                kube,
-                election,
-                health,
-                environ=environ,
-                registry=registry,
-                names=manufacturers.manufacturer,
-                presets=presets,
-                seeds=seeds,
-            )
-        )
+        runner.run(work)
 
 
-async def _serve(
+async def serve(
     kube: KubeOptions,
     election: ElectionOptions,
     health: HealthOptions,
@@ -75,7 +74,9 @@ async def _serve(
     names: tuple[str, ...],
     presets: Presets,
     seeds: Mapping[str, str],
+    stopped_by: Callable[[Manager], None] = Manager.stop_on_signals,
 ) -> None:
+    """Reconcile until the manager is stopped; `stopped_by` arranges that."""
     clock = SystemClock()
     client = connect(kube, environ)
     leader = _leader(kube, election, environ) if election.leader_elect else None
@@ -87,7 +88,7 @@ async def _serve(
     )
     for reconciler in reconcilers:
         manager.add(reconciler)
-    manager.stop_on_signals()
+    stopped_by(manager)
     try:
         async with HealthServer(manager.health, metrics, host=health.health_address, port=health.health_port):
             if leader and not await _acquired(leader, manager):
