@@ -6,8 +6,8 @@ Out: one NodeFeature a node; Node condition `GPUStackLabelsMerged` when NFD leav
 Promises: a vanished label or annotation never weakens what was known; `gpustack.ai/managed` follows whoever changed it
 last; a label the API server would refuse is left out and named once; a settled node gets no write.
 Trusts: labels and annotations of Nodes (NFD, administrators), NodeFeatures in our namespace.
-State: when this process first saw a node's labels unmerged, and which nodes it saw merged; lost on restart, which only
-delays the condition.
+State: when this process first saw a node's labels unmerged, which nodes it saw merged, and when it last changed a
+node's mark; lost on restart, which only delays the condition.
 """
 
 from __future__ import annotations
@@ -28,9 +28,13 @@ from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Ru
 from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of, str_map
 from nodefeature.flavor import extract_node_flavors
 from nodefeature.kinds import NODE, NODE_FEATURE, SECRET, Kind
-from nodefeature.labels import SYSTEM_NAMESPACE
+from nodefeature.labels import MANAGED, SYSTEM_NAMESPACE
 
 log = logging.getLogger(__name__)
+
+MARK_SETTLES_S = 5.0
+"""After a change of the mark the Node may still show what NFD merged before; its next word counts only then, or the
+two would answer each other for ever (decision 0284)."""
 
 
 def _node_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
@@ -90,6 +94,7 @@ class NodeFeature:
         self.namespace = namespace
         self._unmerged_since: dict[str, float] = {}
         self._merged: set[str] = set()
+        self._marked: dict[str, float] = {}
         self._reports = Reports()
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -98,6 +103,7 @@ class NodeFeature:
         if node is None or is_deleting(node):
             self._unmerged_since.pop(key.name, None)
             self._merged.discard(key.name)
+            self._marked.pop(key.name, None)
             self._reports.forget(key.name)
             return DONE
         stored = self.caches[NODE_FEATURE].get(Key(key.name + WORKER_SUFFIX, self.namespace))
@@ -111,11 +117,24 @@ class NodeFeature:
             manual=settings.node_management_manual,
             mixed=settings.instance_type_mixed_on_node,
         )
+        unsettled_s = self._until_mark_settles(key.name, stored, wanted)
+        if unsettled_s > 0:
+            return After(unsettled_s)
         unusable = extract_node_flavors(effective, annotations_of(node)).problems
         for problem in self._reports.news(key.name, (*wanted.problems, *unusable)):
             log.warning("node label left out", extra={"kind": "Node", "object": key.name, "reason": problem})
         await self._align(node, stored, wanted)
         return await self._judge_merge(node, features) if stored is not None else DONE
+
+    def _until_mark_settles(self, node: str, stored: Object | None, wanted: WorkerFeature) -> float:
+        """Return the seconds for which a change of the mark has to wait; note the time of one that may go on."""
+        if stored is None or as_str(at(stored, "spec", "labels", MANAGED)) == wanted.labels.get(MANAGED, ""):
+            return 0.0
+        now = self.clock.now()
+        left = self._marked.get(node, now - MARK_SETTLES_S) + MARK_SETTLES_S - now
+        if left <= 0:
+            self._marked[node] = now
+        return left
 
     async def _align(self, node: Object, stored: Object | None, wanted: WorkerFeature) -> None:
         if stored is None:

@@ -118,6 +118,19 @@ async def test_a_node_flaps_managed_fifty_times_a_minute(chain: RunningChain) ->
     assert chain.store.version == version
 
 
+@scenario(NODE_A10G)
+async def test_a_word_that_crosses_with_nfd_is_settled(chain: RunningChain) -> None:
+    await chain.settle()
+    await chain.kill("standins")
+    before = sum(chain.written().values())
+    chain.start_standins()
+    await chain.label("node-a10g", **{MANAGED: "false"})
+    await chain.settle()
+    assert sum(chain.written().values()) - before < 60
+    said = chain.object(NODE_FEATURE, "node-a10g-gpustack-worker", SYSTEM_NAMESPACE)["spec"]["labels"][MANAGED]
+    assert labels_of(chain.object(NODE, "node-a10g"))[MANAGED] == said
+
+
 @pytest.mark.parametrize(
     ("after_s", "kill"), [(0.0, True), (0.05, False), (2.0, True), (5.5, True), (8.0, False)], ids=str
 )

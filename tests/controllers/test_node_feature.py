@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from controllers.node_feature import MARK_SETTLES_S
 from controllers.node_view import LABELS_MERGED
 from kube.reconciler import Key, Object
 from nodefeature.kinds import NODE, NODE_FEATURE
@@ -128,6 +129,7 @@ def test_a_flapping_mark_ends_where_it_stopped() -> None:
             if number % 7 == 0:
                 await chain.settle()
         await chain.settle()
+        await chain.advance(MARK_SETTLES_S)
         assert (labels(api)[MANAGED], said(api)[MANAGED]) == ("true", "true")
 
     asyncio.run(scenario())
