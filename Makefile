@@ -74,7 +74,7 @@ controlplane-down: setup ## Stop it
 .PHONY: e2e
 e2e: setup ## Test on a real control plane, building it when needed (needs Go)
 	@$(BIN)/python -m hack.controlplane build
-	@PROTOCOL_SERVERS=kube-apiserver $(BIN)/python -m pytest tests/protocol
+	@PROTOCOL_SERVERS=kube-apiserver,view-of-kube-apiserver $(BIN)/python -m pytest tests/protocol
 	@$(BIN)/python -m pytest tests/e2e
 
 .PHONY: bench-chain

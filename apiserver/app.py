@@ -21,6 +21,7 @@ from apiserver.authn.authenticator import Authenticator
 from apiserver.authn.request_header import Trust
 from apiserver.authn.token_review import TokenReviews
 from apiserver.context import Context
+from apiserver.forwarding.openapi import crd_documents
 from apiserver.health import Check, HealthEndpoints
 from apiserver.installers.api_services import GROUPS, VERSION
 from apiserver.resources import build_resources
@@ -77,7 +78,7 @@ class Application:
             impersonate=options.impersonate,
         )
         catalog = Catalog(resources(self.context))
-        openapi = OpenApi(catalog, f"v{options.version}")
+        openapi = OpenApi(catalog, f"v{options.version}", bases=crd_documents(self.context))
         prefixes = [f"/apis/{group}/{VERSION}" for group in GROUPS]
         shell = Shell(version=options.version, prefixes=prefixes, document=openapi.combined, registry=registry)
         self._requests = Counter(

@@ -1,7 +1,7 @@
 """OpenAPI, as much as kubectl needs (spec 03 B4).
 
-For: the devcluster and the aggregated server. In: the catalog. Out: `/openapi/v2`, `/openapi/v3` and one v3 document
-per group version; all of them in one for people.
+For: the devcluster and the aggregated server. In: the catalog, documents that others wrote. Out: `/openapi/v2`,
+`/openapi/v3` and one v3 document per group version; all of them in one for people.
 Promises: every kind and its operations are named, so that kubectl knows that the server validates fields; a schema is
 shown as the resource gives it; a kind without one says so.
 """
@@ -9,7 +9,7 @@ shown as the resource gives it; a kind without one says so.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from apiserver.rest import status
@@ -35,12 +35,20 @@ _ON_OBJECTS = (
 _WRITES = frozenset({"post", "put", "patch"})
 
 
+Bases = Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
+"""Documents by group version that others wrote: their paths and schemas stand before those made here."""
+_META = "io.k8s.apimachinery."
+_META_OBJECT = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
 class OpenApi:
     """OpenAPI answers over a catalog."""
 
-    def __init__(self, catalog: Catalog, version: str) -> None:
+    def __init__(self, catalog: Catalog, version: str, *, bases: Bases | None = None) -> None:
         self._catalog = catalog
         self._version = version
+        self._bases = bases
+        self._known: Mapping[str, Mapping[str, Any]] = {}
 
     async def serve(
         self, info: RequestInfo, user: User, scope: Mapping[str, Any], receive: Receive, send: Send
@@ -53,6 +61,8 @@ class OpenApi:
         types = [clause.media_type for clause in clauses(accept)]
         if types and not any(kind in ("application/json", "application/*", "*/*") for kind in types):
             raise status.not_acceptable(("application/json",))
+        if self._bases is not None:
+            self._known = await self._bases()
         document = self._document(info.path)
         if document is None:
             raise status.path_not_found()
@@ -97,12 +107,30 @@ class OpenApi:
         for resource in resources:
             paths |= _paths(resource, key)
         schemas = {_schema_name(resource): _schema(resource) for resource in resources}
+        base = self._known.get(key, {})
+        shared = {name: schema for name, schema in self._base_schemas().items() if name.startswith(_META)}
+        if _META_OBJECT in shared:
+            schemas = {name: _with_metadata(schema) for name, schema in schemas.items()}
         return {
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes", "version": self._version},
-            "paths": paths,
-            "components": {"schemas": schemas},
+            "paths": {**paths, **base.get("paths", {})},
+            "components": {"schemas": {**schemas, **shared, **_schemas_of(base)}},
         }
+
+    def _base_schemas(self) -> dict[str, Any]:
+        return {name: schema for base in self._known.values() for name, schema in _schemas_of(base).items()}
+
+
+def _schemas_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    components = document.get("components", {})
+    return components.get("schemas", {}) if isinstance(components, Mapping) else {}
+
+
+def _with_metadata(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a kind's schema whose metadata is described, as `kubectl explain` shows it."""
+    described = {"allOf": [{"$ref": f"#/components/schemas/{_META_OBJECT}"}], "default": {}}
+    return {**schema, "properties": {**schema.get("properties", {}), "metadata": described}}
 
 
 def _etag(body: bytes) -> str:

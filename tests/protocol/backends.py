@@ -29,9 +29,11 @@ from hack.devcluster.__main__ import listen
 from hack.devcluster.foreign_crds import foreign_manifests
 from hack.devcluster.server import DevCluster
 from hack.devcluster.store import Store
+from kube.credentials import Credentials
 from nodefeature.fields import as_maps, at
 from nodefeature.kinds import CUSTOM_RESOURCE_DEFINITION
-from tests.protocol.differences import DEVCLUSTER, KUBE_APISERVER
+from tests.protocol.differences import DEVCLUSTER, KUBE_APISERVER, Backend
+from tests.protocol.views import view
 from tests.protocol.wire import Server
 
 _START_S = 20.0
@@ -48,8 +50,8 @@ class _Running:
 
 
 @contextmanager
-def devcluster(folder: Path) -> Iterator[Server]:
-    """Run a devcluster."""
+def devcluster(folder: Path, *, as_view: Backend | None = None) -> Iterator[Server]:
+    """Run a devcluster, or our views over it."""
     certificates.ensure_certificates(folder)
     token = secrets.token_urlsafe(24)
     socket = listen(0)
@@ -92,7 +94,13 @@ def devcluster(folder: Path) -> Iterator[Server]:
     try:
         context = ssl.create_default_context(cafile=str(folder / certificates.CA_FILE))
         with _client(url, context, token) as http:
-            yield Server(DEVCLUSTER, http, forget=lambda: _forget(running))
+            below = Server(DEVCLUSTER, http, forget=lambda: _forget(running))
+            if as_view is None:
+                yield below
+                return
+            us = Credentials(server=url, token=token, ca_pem=(folder / certificates.CA_FILE).read_text("ascii"))
+            with view(as_view, below, us, context) as views:
+                yield views
     finally:
         running.listener.should_exit = True
         thread.join(_START_S)
@@ -106,8 +114,8 @@ def _forget(running: _Running) -> None:
 
 
 @contextmanager
-def kube_apiserver(folder: Path, cache: Path) -> Iterator[Server]:
-    """Run the real thing, with our CRDs."""
+def kube_apiserver(folder: Path, cache: Path, *, as_view: Backend | None = None) -> Iterator[Server]:
+    """Run the real thing with our CRDs, or our views over it."""
     with ControlPlane(folder, cache=cache, engines=(), chain=()) as running:
         for manifest in crd_manifests():
             running.admin.apply(dict(manifest))
@@ -121,7 +129,15 @@ def kube_apiserver(folder: Path, cache: Path) -> Iterator[Server]:
         context = ssl.create_default_context(cafile=str(running.authority))
         context.load_cert_chain(pair.certificate, pair.key)
         with _client(running.server, context) as http:
-            yield Server(KUBE_APISERVER, http, forget=lambda: _compact(running))
+            below = Server(KUBE_APISERVER, http, forget=lambda: _compact(running))
+            if as_view is None:
+                yield below
+                return
+            certificate, key = (Path(path).read_text("ascii") for path in (pair.certificate, pair.key))
+            ca = Path(running.authority).read_text("ascii")
+            us = Credentials(server=running.server, ca_pem=ca, certificate_pem=certificate, key_pem=key)
+            with view(as_view, below, us, context) as views:
+                yield views
 
 
 def _compact(running: ControlPlane) -> None:

@@ -1,7 +1,7 @@
 """Which servers the protocol tests run against.
 
-`PROTOCOL_SERVERS` names them, separated by commas; without it the devcluster alone, which starts in a second. The real
-kube-apiserver joins in `make e2e`.
+`PROTOCOL_SERVERS` names them, separated by commas; without it the devcluster and our views over it, which
+start in a second. The real kube-apiserver joins in `make e2e`, alone and below our views.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from hack.controlplane.control_plane import REPOSITORY
 from hack.controlplane.tools import DEFAULT_CACHE
 from nodefeature.kinds import Kind
 from tests.protocol import backends
-from tests.protocol.differences import DEVCLUSTER, SERVERS
+from tests.protocol.differences import DEVCLUSTER, SERVERS, VIEW_OF, Backend
 from tests.protocol.samples import KINDS, OURS, Shelf, kind_id
 from tests.protocol.wire import Object, Server
 
 VARIABLE = "PROTOCOL_SERVERS"
+_ALWAYS = f"{DEVCLUSTER},view-of-devcluster"
 
 
 def wanted() -> list[str]:
     """Return the servers this run is for."""
-    chosen = [word for word in os.environ.get(VARIABLE, DEVCLUSTER).split(",") if word]
+    chosen = [word for word in os.environ.get(VARIABLE, _ALWAYS).split(",") if word]
     if not chosen or any(name not in SERVERS for name in chosen):
         raise pytest.UsageError(f"{VARIABLE}={os.environ.get(VARIABLE)!r}: names of {', '.join(SERVERS)} are expected")
     return chosen
@@ -36,12 +37,13 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str
 ) -> Iterator[Server]:
     """Return one server under test."""
-    if request.param == DEVCLUSTER:
-        with backends.devcluster(tmp_path_factory.mktemp("devcluster")) as running:
+    as_view: Backend | None = request.param if request.param in VIEW_OF else None
+    if VIEW_OF.get(request.param, request.param) == DEVCLUSTER:
+        with backends.devcluster(tmp_path_factory.mktemp("devcluster"), as_view=as_view) as running:
             yield running
         return
     cache = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
-    with backends.kube_apiserver(REPOSITORY / ".state" / f"protocol-{worker_id}", cache) as running:
+    with backends.kube_apiserver(REPOSITORY / ".state" / f"protocol-{worker_id}", cache, as_view=as_view) as running:
         yield running
 
 

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-Backend: TypeAlias = Literal["devcluster", "kube-apiserver"]
+Backend: TypeAlias = Literal["devcluster", "kube-apiserver", "view-of-devcluster", "view-of-kube-apiserver"]
 DEVCLUSTER: Backend = "devcluster"
 KUBE_APISERVER: Backend = "kube-apiserver"
-SERVERS: tuple[Backend, ...] = (DEVCLUSTER, KUBE_APISERVER)
+VIEW_OF: Mapping[Backend, Backend] = {"view-of-devcluster": DEVCLUSTER, "view-of-kube-apiserver": KUBE_APISERVER}
+"""Our v1 views, which answer as the server below them does."""
+SERVERS: tuple[Backend, ...] = (DEVCLUSTER, KUBE_APISERVER, *VIEW_OF)
 PAGE = Path(__file__).parents[2] / "docs" / "devcluster.md"
 
 

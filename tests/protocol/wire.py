@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from nodefeature.fields import as_maps, as_str, at
-from tests.protocol.differences import DEVCLUSTER, DIFFERENCES, Backend
+from tests.protocol.differences import DEVCLUSTER, DIFFERENCES, VIEW_OF, Backend
 
 Object = dict[str, Any]
 Test = Callable[[Object], object]
@@ -84,7 +84,7 @@ class Server:
     def answer_of(self, difference: str) -> Any:
         """Return what this server does where servers differ, from the suite's table."""
         row = DIFFERENCES[difference]
-        return row.devcluster if self.backend == DEVCLUSTER else row.kube_apiserver
+        return row.devcluster if VIEW_OF.get(self.backend, self.backend) == DEVCLUSTER else row.kube_apiserver
 
     def unused(self, prefix: str) -> str:
         """Return a name nobody has."""
