@@ -86,7 +86,7 @@ class SmluSlices:
         want = cambricon.wanted(request, self._site)
         if own is not None:
             live = _asked(lambda: driver.instances(index))
-            return cambricon.plan(request, cambricon.held(want, own, live, request))
+            return check(cambricon.plan(request, cambricon.held(want, own, live, request)), self._host)
         _ensure_mode(driver, card, index)
         profile, is_new = self._profile(driver, index, want)
         return self._create(driver, request, index, want, profile=profile, is_new=is_new, path=path)

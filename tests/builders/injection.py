@@ -16,16 +16,17 @@ LIB = "/var/lib/gpustack/operator/lib"
 BDF = "0000:0f:00.0"
 
 
-def claim(family: Family = Family.EXCLUSIVE, **changes: Any) -> ContainerClaim:
+def claim(family: Family = Family.EXCLUSIVE, /, **changes: Any) -> ContainerClaim:
     """Return container `main` of Pod `team/job` (uid-1)."""
     return ContainerClaim(
         **({"pod_uid": "uid-1", "namespace": "team", "pod": "job", "container": "main", "family": family} | changes)
     )
 
 
-def card(index: int = 0, **changes: Any) -> Card:
+def card(index: int = 0, /, **changes: Any) -> Card:
     """Return card `GPU-<index>`."""
-    return Card(**({"id": f"GPU-{index}", "index": index, "bus_id": BDF} | changes))
+    fields: dict[str, Any] = {"id": f"GPU-{index}", "index": index, "bus_id": BDF} | changes
+    return Card(**fields)
 
 
 def sliced(cores: int = 0, percent: int = 0, mib: int = 0, **changes: Any) -> ContainerClaim:
