@@ -32,7 +32,7 @@ class RecordedDetector:
 
     def __init__(self, machine: Mapping[str, Any], profile_tables: Mapping[str, Any]) -> None:
         self._bus = recorded_bus(machine)
-        self._cards = tuple(recorded_card(raw, profile_tables) for raw in as_maps(machine.get("accelerators")))
+        self.cards = tuple(recorded_card(raw, profile_tables) for raw in as_maps(machine.get("accelerators")))
 
     @classmethod
     def load(cls, machine_file: Path) -> RecordedDetector:
@@ -46,7 +46,7 @@ class RecordedDetector:
     async def detect(self, manufacturer: str, bus: Bus) -> Answer:
         """Return the recorded cards of a manufacturer."""
         del bus  # what was recorded does not depend on it
-        cards = tuple(card for card in self._cards if card.manufacturer == manufacturer)
+        cards = tuple(card for card in self.cards if card.manufacturer == manufacturer)
         return Found(cards) if cards else Empty("the recorded machine has no card of this manufacturer")
 
 

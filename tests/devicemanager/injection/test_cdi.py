@@ -61,7 +61,7 @@ def test_annotation() -> None:
 
 def test_a_name_that_no_specification_has_is_refused() -> None:
     names = CdiNames({KIND: frozenset({"GPU-0"})})
-    with pytest.raises(InjectionRefused, match="names nvidia[.]com/gpu=GPU-1; generate it anew"):
+    with pytest.raises(InjectionRefused, match=r"names nvidia\.com/gpu=GPU-1; generate it anew"):
         choose("cdi-annotations", names)
 
 
