@@ -2,7 +2,7 @@
 
 For: the allocator, under the node's lock. In: tokens, the container's claim, the ledger without the container's own
 holdings. Out: one record for each card, or a refusal with its code.
-Promises: pure; no card gets a second mode, more than its units, more slices than it has, or two partitions in one place.
+Promises: pure; no card gets a second mode, more than its units, more slices than it has, or two partitions in a place.
 """
 
 from __future__ import annotations

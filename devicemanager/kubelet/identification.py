@@ -2,12 +2,13 @@
 
 For: the allocator and the preferred allocation. In: the node's Pods, what is recorded, the kubelet's listing.
 Out: one container, or a refusal.
-What is known: the kubelet serves the containers of a Pod in order (init containers first), and a container it has served
-stands in its listing with the ids. So a Pod offers one candidate: its first container that still waits for the resource.
+What is known: the kubelet serves the containers of a Pod in order (init containers first), and a container it has
+served stands in its listing with the ids. So a Pod offers one candidate: its first container that waits for the
+resource.
 Promises:
   - candidates whose demands differ are never guessed between: the call is refused, and asking again may help;
   - candidates with equal demands are served oldest first; either choice gives both Pods the same;
-  - a container that was recorded before and still waits (the kubelet lost its checkpoint, or our answer) is served again;
+  - a container that was recorded and still waits (the kubelet lost its checkpoint, or our answer) is served again;
   - Pods the kubelet does not list, ended Pods and running containers wait for nothing (case B035).
 """
 
