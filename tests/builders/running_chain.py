@@ -162,6 +162,7 @@ class RunningChain:
         self.changes: list[tuple[str, Change]] = []
         self._answered: Counter[tuple[str, str, str, int]] = Counter()
         self._last_change = 0.0
+        self._starts = 0
         self.log = Lines()
 
     # Processes
@@ -189,9 +190,12 @@ class RunningChain:
 
     async def start_server(self) -> None:
         """Start the API server over what the store's file holds; namespaces and CRDs stand when it returns."""
+        self._starts += 1  # uids are drawn by chance: the same draw again would make two objects one
         self.store = Store(self._store_file)
         self.store.listen(self._heard)
-        self.server = DevCluster(self.store, token=TOKEN, clock=self.clock, rng=random.Random(1), crds=manifests())
+        self.server = DevCluster(
+            self.store, token=TOKEN, clock=self.clock, rng=random.Random(self._starts), crds=manifests()
+        )
         ready = asyncio.Event()
 
         async def serve() -> None:
