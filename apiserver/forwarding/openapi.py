@@ -1,8 +1,8 @@
 """The OpenAPI of forwarded kinds: kube-apiserver's own document under the view's version (design §6, spec 03 B4).
 
 For: the server's OpenAPI endpoints. In: a client. Out: a v3 document, to which the kinds we answer ourselves are added.
-Promises: what `kubectl explain` shows of a view is what the CRD says, metadata included; read at most once in `KEPT_S`, for all;
-while upstream cannot be read the last document stands, and before there was one, the models' own schemas do.
+Promises: what `kubectl explain` shows of a view is what the CRD says, metadata included; upstream is read at most once
+in `KEPT_S`; while it cannot be read the last document stands, and before there was one, the models' own schemas do.
 """
 
 from __future__ import annotations

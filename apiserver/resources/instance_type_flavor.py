@@ -19,6 +19,7 @@ from apiserver.mapping.refusals import not_found, translated
 from apiserver.mapping.rows import Follower, Row, by_name, selected
 from apiserver.mapping.served import with_name_and_age
 from apiserver.mapping.stream import BackingStream
+from apiserver.rest import status
 from apiserver.rest.negotiation import encode
 from apiserver.rest.options import ListOptions, WatchOptions
 from apiserver.rest.storage import Call, Column, Document, Page, Resource, Unserved
@@ -91,7 +92,10 @@ class Catalogue(Unserved):
 
     async def _read(self, call: Call, asked: BackingOptions) -> tuple[Sequence[Object], str]:
         with translated(call.info, RESOURCE_FLAVOR):
-            return await self._client.list_all(RESOURCE_FLAVOR, "", asked)
+            try:
+                return await self._client.list_all(RESOURCE_FLAVOR, "", asked)
+            except NotFound as error:
+                raise status.unavailable("Kueue's kinds are not served in this cluster; install Kueue") from error
 
     async def _rows(self, call: Call, found: Sequence[Object], version: str) -> Rows:
         aware = await self._is_aware(call)

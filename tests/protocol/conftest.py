@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,18 @@ def server(
     cache = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
     with backends.kube_apiserver(REPOSITORY / ".state" / f"protocol-{worker_id}", cache, as_view=as_view) as running:
         yield running
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only the views serve where there is none."""
+    only = [item for item in items if item.get_closest_marker("views") and _server_of(item) not in VIEW_OF]
+    config.hook.pytest_deselected(items=only)
+    items[:] = [item for item in items if item not in only]
+
+
+def _server_of(item: pytest.Item) -> Any:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("server") if callspec is not None else None
 
 
 @pytest.fixture

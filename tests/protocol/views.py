@@ -38,6 +38,7 @@ from tests.protocol.wire import Server
 _START_S = 20.0
 _STORED, _SHOWN = b"worker.gpustack.ai/v1alpha1", b"worker.gpustack.ai/v1"
 _PATH = b"/apis/worker.gpustack.ai/v1alpha1/"
+_SETTINGS = b"/apis/gpustack.ai/v1/"
 _FORGOTTEN = re.compile(rb'\{"apiVersion":"worker\.gpustack\.ai/v1alpha1","(kind|items)":(?=[\["](?:\[|\{|Inst|\]))')
 
 
@@ -53,7 +54,7 @@ def view(name: Backend, below: Server, credentials: Credentials, context: ssl.SS
             transport=transport,
         )
         with http:
-            yield Server(name, http, forget=below.forget)
+            yield Server(name, http, forget=below.forget, below=below)
 
 
 class ViewTransport(httpx.BaseTransport):
@@ -66,11 +67,11 @@ class ViewTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Carry one request."""
-        if not request.url.raw_path.startswith(_PATH):
+        if not request.url.raw_path.startswith((_PATH, _SETTINGS)):
             return self._below.handle_request(request)
         path = request.url.raw_path.replace(_STORED, _SHOWN, 1)
         url = request.url.copy_with(scheme="http", host="127.0.0.1", port=self._port, raw_path=path)
-        content = request.read().replace(_STORED, _SHOWN)
+        content = request.read().replace(_STORED, _SHOWN, 1)  # the root's; managedFields keep the stored version
         headers = {key: value for key, value in request.headers.items() if key not in ("host", "content-length")}
         sent = httpx.Request(request.method, url, headers=headers, content=content, extensions=request.extensions)
         answer = self._views.handle_request(sent)

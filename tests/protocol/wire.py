@@ -79,6 +79,8 @@ class Server:
     http: httpx.Client
     forget: Callable[[], None]
     """Make old versions and page tokens unusable."""
+    below: Server | None = None
+    """The server under a view."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def answer_of(self, difference: str) -> Any:
