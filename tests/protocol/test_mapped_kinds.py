@@ -25,7 +25,13 @@ from tests.protocol.wire import (
 pytestmark = pytest.mark.views
 ROOT = "/apis/worker.gpustack.ai/v1alpha1"
 GROUP = "worker.gpustack.ai/v1alpha1"
-CLASS = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "p"}
+CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "fast"},
+    "provisioner": "p",
+    "volumeBindingMode": "WaitForFirstConsumer",  # no controller writes to a claim that waits
+}
 NFS = {"nfs": {"server": "10.0.0.1", "share": "/exports", "mountOptions": ["hard"]}}
 ROWS: dict[str, tuple[str, Object, str]] = {
     "instancesshpublickeys": ("InstanceSSHPublicKey", {"data": "ssh-ed25519 AAA"}, "secrets"),
@@ -173,7 +179,7 @@ def test_deletes(kept: Kept) -> None:
 
 def test_settings(server: Server) -> None:
     home, name = "/api/v1/namespaces/gpustack-system", "node-management-manual"
-    server.ok("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home[19:]}})
+    server.ask("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home[19:]}})
     data = {name: base64.b64encode(b"false").decode()}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "gpustack-settings"}, "data": data}
     server.ok("POST", f"{home}/secrets", secret)
