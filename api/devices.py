@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict
 
 from nodefeature.fields import as_maps, as_str, at
+from nodefeature.keys import clean_key
 
 
 class PlacementDict(TypedDict):
@@ -156,9 +157,12 @@ def cards_of(group: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def group_key(group: Mapping[str, Any]) -> str:
-    """Return the pool key of a group, `<manufacturer>-<id>`; empty when either is missing."""
+    """Return the pool key of a group, `<manufacturer>-<id>` in the key alphabet; empty when either is missing.
+
+    Older agents spelled ids as the vendor does (`k100_ai`); the pool has the clean key (design §8.1).
+    """
     manufacturer, group_id = as_str(group.get("manufacturer")), as_str(group.get("id"))
-    return f"{manufacturer}-{group_id}" if manufacturer and group_id else ""
+    return clean_key(f"{manufacturer}-{group_id}") if manufacturer and group_id else ""
 
 
 def iter_cards(devices: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:

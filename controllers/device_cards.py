@@ -16,16 +16,18 @@ from api.ledger.capability import overcommits, profile_ceiling, profiles_of
 from api.ledger.fit import is_partitioned, ledger_ready, logical_ceiling
 from nodefeature.capacity import Card
 from nodefeature.fields import as_int, as_map, as_maps, as_str
-from nodefeature.keys import clean_key, manufacturer_of
+from nodefeature.keys import manufacturer_of
 from nodefeature.profiles import public_profile
 
 
 def capacity_cards(devices: object) -> list[Card]:
     """Return every card of the inventory with what it can be cut into."""
     shown = as_map(devices)
-    ledger = {(_key(group), as_str(row.get("id"))): row for group in status_groups(shown) for row in cards_of(group)}
+    ledger = {
+        (group_key(group), as_str(row.get("id"))): row for group in status_groups(shown) for row in cards_of(group)
+    }
     return [
-        _card(_key(group), card, ledger.get((_key(group), as_str(card.get("id")))))
+        _card(group_key(group), card, ledger.get((group_key(group), as_str(card.get("id")))))
         for group in spec_groups(shown)
         for card in cards_of(group)
     ]
@@ -37,10 +39,6 @@ def signature(devices: object) -> dict[str, tuple[object, ...]]:
     for card in capacity_cards(devices):
         found.setdefault(card.key, []).append(card)
     return {key: _signature(manufacturer_of(key), cards) for key, cards in found.items()}
-
-
-def _key(group: Mapping[str, Any]) -> str:
-    return clean_key(group_key(group))
 
 
 def _signature(manufacturer: str, cards: list[Card]) -> tuple[object, ...]:

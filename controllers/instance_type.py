@@ -6,18 +6,17 @@ Out: the ClusterQueue's existence, labels and Hold/None; the type's finalizer, `
 Promises: no difference, no write; a ledger change recomputes one node's contribution, the views are folded once a
 refresh; a namesake queue of somebody else is never touched; the type outlives its queue, never the other way round.
 Trusts: Devices and their labels (written by agents and node_devices), notes of flavors that carry our type label.
-State: what nodes contributed (`PoolMembers`) and which were unusable (`UnusableNodes`) when last read.
+State: what nodes contributed (`PoolMembers`), and which of CPU pools were unusable (`UnusableNodes`), when last read.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from controllers.instance_type_queue import (
     HoldChange,
-    PoolIdentity,
     identity_of,
     label_changes,
     new_queue,
@@ -25,21 +24,22 @@ from controllers.instance_type_queue import (
     sync_inactive,
 )
 from controllers.instance_type_status import PoolFacts, build_status, foreign_queue_status, terminating_status
+from controllers.instance_type_watches import INDEXES as WATCHED_INDEXES
 from controllers.instance_type_watches import (
-    DEVICES_BY_POOL,
     all_types,
     device_place,
+    platform_place,
     type_of_queue,
     types_changed,
     types_of_devices,
+    types_of_feature,
     types_of_flavor,
     types_of_node,
     types_with_new_status,
 )
-from controllers.instance_type_watches import INDEXES as WATCHED_INDEXES
 from controllers.node_view import FEATURES_BY_NODE
 from controllers.ownership import we_made_queue
-from controllers.pool_members import PoolMembers, PoolViews
+from controllers.pool_members import Pool, PoolMembers, PoolViews
 from controllers.queue_plan import pool_flavors
 from controllers.queue_state import read_queue, reserved_nano
 from controllers.settings import LiveSettings, wakes
@@ -53,7 +53,6 @@ from nodefeature.fields import (
     as_map,
     at,
     is_deleting,
-    labels_of,
     name_of,
     uid_of,
 )
@@ -62,7 +61,6 @@ from nodefeature.labels import (
     FINALIZER,
     GENERAL_PREFIX,
     SYSTEM_NAMESPACE,
-    TRUE,
 )
 
 log = logging.getLogger(__name__)
@@ -87,9 +85,10 @@ class InstanceType:
         Watch(DEVICES, types_of_devices, window_s=WINDOW_S),
         Watch(RESOURCE_FLAVOR, types_of_flavor, window_s=WINDOW_S),
         Watch(NODE, types_of_node, window_s=WINDOW_S),
+        Watch(NODE_FEATURE, types_of_feature, window_s=WINDOW_S),
         wakes("instance_type", all_types),
     )
-    READS: ClassVar[tuple[Kind, ...]] = (NODE_FEATURE, SECRET)
+    READS: ClassVar[tuple[Kind, ...]] = (SECRET,)
     INDEXES: ClassVar[tuple[Index, ...]] = (
         FEATURES_BY_NODE,
         *WATCHED_INDEXES,
@@ -109,7 +108,7 @@ class InstanceType:
         self.client = client.as_manager("gpustack-instance-type")
         self.caches = caches
         self.settings = settings
-        self._members = PoolMembers()
+        self._members = PoolMembers(caches)
         self._unusable = UnusableNodes(caches)
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -217,15 +216,14 @@ class InstanceType:
         pool = identity_of(instance_type)
         selector = schedule_labels(pool, aware=aware)
         flavors = sorted(pool_flavors(self.caches[RESOURCE_FLAVOR].list(), selector), key=name_of)
-        unusable = await self._unusable.of(name_of(instance_type), pool, flavors)
+        unusable: Mapping[str, int] = {}
         views = PoolViews()
         if pool.acceleratable:
-            views = await self._members.views(
-                name_of(instance_type),
-                self._devices(pool, selector),
-                accelerator_group=pool.accelerator_group,
-                unusable=frozenset().union(*unusable.values()),
-            )
+            cpu_keys = tuple(key for key in selector if key.startswith(GENERAL_PREFIX))
+            members = Pool(device_place(pool), pool.accelerator_group, cpu_keys, tuple(flavors))
+            views = await self._members.views(name_of(instance_type), members)
+        else:
+            unusable = await self._unusable.of(name_of(instance_type), platform_place(pool), flavors)
         return PoolFacts(
             instance_type=instance_type,
             state=read_queue(queue),
@@ -234,14 +232,7 @@ class InstanceType:
             capability=views.all_nodes,
             compute_capability=views.compute_capability,
             cpu_reserved_nano=reserved_nano(queue, "cpu"),
-            unusable={flavor: len(nodes) for flavor, nodes in unusable.items()},
+            unusable=unusable,
             aware=aware,
             overcommit=self.settings.now().instance_general_resources_overcommit,
         )
-
-    def _devices(self, pool: PoolIdentity, selector: Mapping[str, str]) -> Iterable[Object]:
-        cpu_keys = [key for key in selector if key.startswith(GENERAL_PREFIX)]
-        found = self.caches[DEVICES].by(DEVICES_BY_POOL, device_place(pool))
-        if not cpu_keys:
-            return found
-        return [one for one in found if all(labels_of(one).get(key) == TRUE for key in cpu_keys)]

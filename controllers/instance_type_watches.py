@@ -7,13 +7,14 @@ Promises: pure; a change that cannot show in a type wakes none; every function t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from controllers.instance_type_queue import PoolIdentity, identity_of
-from controllers.node_view import is_ready, is_usable
+from controllers.node_view import cached_labels, is_ready, is_usable, node_of_feature
 from controllers.ownership import is_our_flavor, we_made_queue
 from kube.reconciler import Caches, Index, Key, Object
-from nodefeature.fields import annotations_of, as_bool, as_map, as_maps, at, is_deleting, labels_of, name_of
+from nodefeature.fields import annotations_of, as_bool, as_map, as_maps, at, is_deleting, labels_of, name_of, str_map
+from nodefeature.keys import clean_key
 from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, NODE
 from nodefeature.labels import ARCH, DEVICE_PREFIX, NOTE_PREFIX, OS, TRUE, is_managed
 from nodefeature.pool import is_feature_key, matches, pool_flavor_selector
@@ -29,10 +30,18 @@ def _place(*parts: str) -> str:
 
 
 def _features_of(labels: Mapping[str, str]) -> list[str]:
-    return [key for key, value in labels.items() if value == TRUE and is_feature_key(key)]
+    """Return the feature keys as pools spell them; older agents wrote what the vendor calls a card."""
+    return [_clean(key) for key, value in labels.items() if value == TRUE and is_feature_key(key)]
 
 
-def _device_pools(devices: Object) -> Iterable[str]:
+def _clean(key: str) -> str:
+    if not key.startswith(DEVICE_PREFIX):
+        return key
+    return DEVICE_PREFIX + clean_key(key.removeprefix(DEVICE_PREFIX))
+
+
+def device_pools(devices: Object) -> Collection[str]:
+    """Return where a managed Devices object is filed, once for each model of its cards."""
     labels = labels_of(devices)
     if not is_managed(labels):
         return ()
@@ -121,11 +130,35 @@ def _shown(flavor: Object) -> tuple[object, ...]:
 
 
 def types_of_node(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    """Run the pools of a platform when a node of it stops or starts taking work."""
-    if _standing(old) == _standing(new):
+    """Run the pools of a platform when a node of it stops or starts taking work, its own when its labels change."""
+    shown = [node for node in (old, new) if node is not None]
+    found: set[Key] = set()
+    if _standing(old) != _standing(new):
+        for place in {_node_platform(node) for node in shown}:
+            found.update(Key(name_of(it)) for it in caches[INSTANCE_TYPE].by(TYPES_BY_PLATFORM, place))
+    if labels_of(old) != labels_of(new):
+        found |= _types_with_cards([labels_of(node) for node in shown], caches)
+    return found
+
+
+def types_of_feature(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    """Run the accelerated pools of a node that one of our NodeFeatures says something else about."""
+    shown = [str_map(at(feature, "spec", "labels")) for feature in (old, new)]
+    node = caches[NODE].get(Key(node_of_feature(new if new is not None else old)))
+    if node is None or shown[0] == shown[1]:
         return ()
-    places = {_node_platform(node) for node in (old, new) if node is not None}
-    return {Key(name_of(it)) for place in places for it in caches[INSTANCE_TYPE].by(TYPES_BY_PLATFORM, place)}
+    own = cached_labels(node, caches)
+    return _types_with_cards([{**labels, **own} for labels in shown], caches)
+
+
+def _types_with_cards(shown: Iterable[Mapping[str, str]], caches: Caches) -> set[Key]:
+    places = {
+        _place(key, labels.get(OS, ""), labels.get(ARCH, ""))
+        for labels in shown
+        for key in _features_of(labels)
+        if key.startswith(DEVICE_PREFIX)
+    }
+    return {Key(name_of(it)) for place in places for it in caches[INSTANCE_TYPE].by(TYPES_BY_FEATURE, place)}
 
 
 def _standing(node: Object | None) -> tuple[object, ...]:
@@ -153,7 +186,7 @@ def platform_place(pool: PoolIdentity) -> str:
 
 
 INDEXES = (
-    Index(DEVICES, DEVICES_BY_POOL, _device_pools),
+    Index(DEVICES, DEVICES_BY_POOL, device_pools),
     Index(INSTANCE_TYPE, TYPES_BY_FEATURE, _type_features),
     Index(INSTANCE_TYPE, TYPES_BY_PLATFORM, _type_platform),
     Index(NODE, UNSETTLED_NODES, _unsettled),

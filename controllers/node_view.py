@@ -16,6 +16,7 @@ from nodefeature.fields import as_maps, as_str, at, is_deleting, labels_of, name
 from nodefeature.keys import general_key
 from nodefeature.kinds import NODE, NODE_FEATURE
 from nodefeature.labels import GENERAL_PREFIX, TRUE
+from nodefeature.pool import matches
 
 WORKER_SUFFIX = "-gpustack-worker"
 DEVICE_MANAGER_SUFFIX = "-gpustack-device-manager"
@@ -27,7 +28,11 @@ _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 def node_of_feature(feature: object) -> str:
     """Return the node that one of our NodeFeatures speaks of; empty for anybody else's."""
-    name = name_of(feature)
+    return node_named_by(name_of(feature))
+
+
+def node_named_by(name: str) -> str:
+    """Return the node that a NodeFeature of this name speaks of; empty for a name that is not ours."""
     for suffix in (WORKER_SUFFIX, DEVICE_MANAGER_SUFFIX):
         if name.endswith(suffix):
             return name[: -len(suffix)]
@@ -85,6 +90,12 @@ def cpu_key(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     if labels.get(GENERAL_PREFIX + key) == TRUE and not kept.startswith(f"{key}-"):
         return key
     return kept or key
+
+
+def stands_behind(flavor: object, labels: Mapping[str, str]) -> bool:
+    """Say whether a node with these effective labels is one that a flavor selects, and so counts."""
+    wanted = str_map(at(flavor, "spec", "nodeLabels"))
+    return bool(wanted) and matches(wanted, labels)
 
 
 def is_ready(node: object) -> bool:

@@ -28,6 +28,7 @@ __all__ = [
     "Counts",
     "FourViews",
     "View",
+    "combine",
     "contribution",
     "fold",
     "sliced_detail",
@@ -90,6 +91,39 @@ def fold(contributions: Iterable[Contribution]) -> FourViews:
         logical_overcommit=most("logical_overcommit") > 0,
         offered_profiles=_offered(_sets(nodes, "offered_profiles")),
         runtime_versions=tuple(f"{major}.{minor}" for major, minor in sorted(versions)),
+    )
+
+
+def combine(parts: Sequence[FourViews]) -> FourViews:
+    """Add up folds: of the parts of a pool, in any order, as if all their nodes had been folded at once."""
+    allocated, remaining = Counter[str](), Counter[str]()
+    offered: dict[str, tuple[int, int]] = {}
+    for part in parts:
+        allocated.update(dict(part.allocated_profiles))
+        remaining.update(dict(part.remaining_profiles))
+        for name, count, memory in part.offered_profiles:
+            offer(offered, name, count, memory)
+    versions = {version for part in parts for version in part.runtime_versions}
+    return FourViews(
+        exclusive=_total(part.exclusive for part in parts),
+        shared=_total(part.shared for part in parts),
+        sliced=_total(part.sliced for part in parts),
+        partitioned=_total(part.partitioned for part in parts),
+        allocated_profiles=sorted_counts(allocated),
+        remaining_profiles=sorted_counts(remaining),
+        logical_count=sum(part.logical_count for part in parts),
+        logical_overcommit=any(part.logical_overcommit for part in parts),
+        offered_profiles=tuple((name, *offered[name]) for name in sorted(offered)),
+        runtime_versions=tuple(sorted(versions, key=lambda version: tuple(map(int, version.split("."))))),
+    )
+
+
+def _total(views: Iterable[View]) -> View:
+    shown = list(views)
+    return View(
+        max((view.once for view in shown), default=0),
+        sum(view.remaining for view in shown),
+        sum(view.capacity for view in shown),
     )
 
 

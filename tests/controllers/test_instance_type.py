@@ -14,11 +14,11 @@ from controllers.instance_type_watches import types_of_devices
 from kube.reconciler import Key, Object
 from nodefeature.fields import at, labels_of, name_of
 from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, NODE, NODE_FEATURE, RESOURCE_FLAVOR
-from nodefeature.labels import EMPTY_PLAN_HOLD, FINALIZER, RESOURCE_TYPE
+from nodefeature.labels import EMPTY_PLAN_HOLD, FINALIZER, HOSTNAME, RESOURCE_TYPE
 from tests.builders.chain import bench, ours, set_settings
 from tests.builders.fake_api import Bench, FakeApi
 from tests.builders.instance_types import FREE, SLICED, TAKEN, Card, device_groups, devices, instance_type
-from tests.builders.queues import cluster_queue, cpu_flavor, device_flavor, flavor_nodes, group, pool_labels
+from tests.builders.queues import PLATFORM, cluster_queue, cpu_flavor, device_flavor, flavor_nodes, group, pool_labels
 from tests.builders.rows import case_json, case_yaml
 from tests.builders.tiny_kueue import TinyKueue
 
@@ -68,6 +68,14 @@ class World:
         return status["phase"], status.get("phaseMessage", "")
 
 
+def stand(world: World, cards: int, *names: str) -> None:
+    """Let nodes of so many cards stand behind a flavor of the pool."""
+    flavor = device_flavor(count=cards, nodes=len(names))
+    world.api.add(RESOURCE_FLAVOR, flavor)
+    for name in names:
+        world.api.add(NODE, {"metadata": {"name": name, "labels": {**flavor["spec"]["nodeLabels"], HOSTNAME: name}}})
+
+
 def open_queue(name: str = "pool", **fields: Any) -> Object:
     groups = [group("credits.gpustack.ai/nvidia", {"gpustack-nvidia-a10g-linux-amd64-1d": "1600k"})]
     return cluster_queue(name, **{"groups": groups, "status": FINE, **fields})
@@ -111,7 +119,7 @@ def test_b027_a_touch_costs_a_finite_number_of_writes() -> None:
 def test_ledger_change_moves_the_status_and_an_unchanged_ledger_does_not() -> None:
     world = World(instance_type())
     world.api.add(CLUSTER_QUEUE, open_queue())
-    world.api.add(RESOURCE_FLAVOR, device_flavor())
+    stand(world, 8, "n1")
     world.api.add(DEVICES, devices("n1", [FREE] * 8))
     world.run()
     assert world.summary() == "8/8 8/80 100/800 0/0"
@@ -126,6 +134,7 @@ def test_ledger_change_moves_the_status_and_an_unchanged_ledger_does_not() -> No
 def test_siblings_of_one_pool_show_the_same_views() -> None:
     world = World(instance_type(), instance_type("a10g-12c128g", derived=False))
     world.api.add(CLUSTER_QUEUE, open_queue(), open_queue("a10g-12c128g"))
+    stand(world, 1, "n1")
     world.api.add(DEVICES, devices("n1", [FREE]))
     world.run()
     assert world.summary("a10g-12c128g") == world.summary() == "1/1 1/10 100/100 0/0"
@@ -145,6 +154,7 @@ def test_only_the_changed_node_is_read_again(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("controllers.pool_members.contribution", counting)
     world = World(instance_type())
     world.api.add(CLUSTER_QUEUE, open_queue())
+    stand(world, 8, *(f"n{i}" for i in range(120)))
     world.api.add(DEVICES, *(devices(f"n{i}", [FREE] * 8) for i in range(120)))
     world.run()
     assert len(read) == 120
@@ -159,6 +169,85 @@ def test_only_the_changed_node_is_read_again(monkeypatch: pytest.MonkeyPatch) ->
     world.run()
     assert read == []
     assert world.summary() == "8/944 8/9440 100/94400 0/0"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"acceleratable.feature.gpustack.ai/nvidia-a10g.count": "eight"},
+        {"kubernetes.io/os": None, "kubernetes.io/arch": None},
+        {"gpustack.ai/managed": "false"},
+    ],
+    ids=["unreadable count", "no os and arch", "not managed"],
+)
+def test_cards_that_no_flavor_counts_are_not_promised(labels: dict[str, str | None]) -> None:
+    world = World(instance_type())
+    world.api.add(CLUSTER_QUEUE, open_queue())
+    stand(world, 8, "n1", "n2")
+    world.api.add(DEVICES, *(devices(name, [FREE] * 8) for name in ("n1", "n2", "n3")))
+    world.run()
+    assert world.summary() == "8/16 8/160 100/1600 0/0", "n3 has no Node"
+    full = world.api.get(NODE, "n2")
+    assert full is not None
+    world.api.edit(NODE, "n2", {"metadata": {"labels": labels}})
+    world.run()
+    assert world.summary() == "8/8 8/80 100/800 0/0"
+    world.api.add(NODE, full)
+    world.run()
+    assert world.summary() == "8/16 8/160 100/1600 0/0"
+    world.api.edit(NODE, "n2", {"metadata": {"labels": dict.fromkeys(labels_of(full))}})
+    world.run()
+    spoken = {"metadata": {"name": "n2-gpustack-worker", "namespace": "gpustack-system"}}
+    world.api.add(NODE_FEATURE, {**spoken, "spec": {"labels": dict(labels_of(full))}})
+    world.run()
+    assert world.summary() == "8/16 8/160 100/1600 0/0", "our NodeFeature speaks for the node"
+
+
+def test_cards_wait_for_the_flavor_that_counts_them() -> None:
+    world = World(instance_type())
+    world.api.add(CLUSTER_QUEUE, open_queue())
+    stand(world, 8, "n1")
+    world.api.add(DEVICES, devices("n1", [FREE] * 8))
+    flavor = world.api.get(RESOURCE_FLAVOR, "gpustack-nvidia-a10g-linux-amd64-8d")
+    assert flavor is not None
+    world.api.remove(RESOURCE_FLAVOR, name_of(flavor))
+    world.run()
+    assert world.summary() == "0/0 0/0 0/0 0/0"
+    world.api.add(RESOURCE_FLAVOR, flavor)
+    world.run()
+    assert world.summary() == "8/8 8/80 100/800 0/0"
+
+
+def test_devices_of_an_older_agent_are_found_under_their_clean_key() -> None:
+    world = World(instance_type(group="hygon-k100-ai"))
+    flavor = device_flavor("hygon-k100-ai", count=2)
+    labels = {**flavor["spec"]["nodeLabels"], HOSTNAME: "n1"}
+    world.api.add(CLUSTER_QUEUE, open_queue(labels=pool_labels("hygon-k100-ai")))
+    world.api.add(RESOURCE_FLAVOR, flavor)
+    world.api.add(NODE, {"metadata": {"name": "n1", "labels": labels}})
+    world.api.add(DEVICES, devices("n1", [FREE] * 2, group="hygon-k100_ai"))
+    world.run()
+    assert world.summary() == "2/2 2/20 100/200 0/0"
+    world.api.edit(DEVICES, "n1", {"status": device_groups([TAKEN] * 2, group="hygon-k100_ai")["status"]})
+    world.run()
+    assert world.summary() == "0/0 0/0 0/0 0/0"
+
+
+def test_a_node_is_judged_again_when_its_feature_changes() -> None:
+    """Its labels are gone, so what our NodeFeature says decides which flavor it takes from."""
+    small, large = cpu_flavor(count=16, nodes=1), cpu_flavor(count=32, nodes=1)
+    world = World(instance_type("cpu", group=""))
+    groups = [group("cpu", {name_of(small): 16, name_of(large): 32})]
+    world.api.add(CLUSTER_QUEUE, open_queue("cpu", labels=pool_labels(acceleratable=False), groups=groups))
+    world.api.add(RESOURCE_FLAVOR, small, large)
+    node = _gone_down(flavor_nodes(small, 1, prefix="n")[0], "cordoned")
+    world.api.add(NODE, {**node, "metadata": {**node["metadata"], "labels": PLATFORM}})
+    metadata = {"name": f"{name_of(node)}-gpustack-worker", "namespace": "gpustack-system"}
+    for flavor, want in ((small, "32/32"), (large, "16/16")):
+        world.api.add(NODE_FEATURE, {"metadata": metadata, "spec": {"labels": dict(flavor["spec"]["nodeLabels"])}})
+        world.api.edit(CLUSTER_QUEUE, "cpu", {"metadata": {"annotations": {"touched": want}}})
+        world.run()
+        assert at(world.type("cpu"), "status", "summary", "cpu") == want
 
 
 def test_devices_wake_types_by_label_and_platform() -> None:

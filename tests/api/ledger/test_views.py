@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from api.devices import Accelerator, LedgerCard
 from api.ledger.contribution import runtime_version
 from api.ledger.modes import CARD_UNITS, Mode
-from api.ledger.views import EMPTY_VIEWS, View, contribution, fold, sliced_detail, status_of
+from api.ledger.views import EMPTY_VIEWS, View, combine, contribution, fold, sliced_detail, status_of
 from tests.builders.ledgers import (
     H100_POOL,
     card,
@@ -248,3 +248,11 @@ def test_views_equal_the_oracle(fleet: list[list[Card]]) -> None:
     assert views.shared == View(*want["sh"])
     assert views.sliced == View(*want["sl"])
     assert views.partitioned == View(*want["pt"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(fleets, st.integers(1, 5))
+def test_a_pool_folded_in_parts_equals_the_pool_folded_at_once(fleet: list[list[Card]], size: int) -> None:
+    nodes = [contribution(as_object(f"n{i}", node), H100_POOL) for i, node in enumerate(fleet)]
+    parts = [fold(nodes[start : start + size]) for start in range(0, len(nodes), size)]
+    assert combine(parts) == fold(nodes)
