@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from controllers.node_view import FEATURES_BY_NODE
-from controllers.ownership import is_our_queue
-from controllers.pool_nodes import PoolNodes
+from controllers.ownership import is_our_flavor, is_our_queue
+from controllers.pool_nodes import NodeFacts, PoolNodes
 from controllers.queue_checks import is_our_check, queue_checks
 from controllers.queue_migration import Decision, Verdict, Want, decide
 from controllers.queue_plan import build_plan, pool_flavors, raw_groups, read_flavor, refuse_plan, sort_flavors
@@ -26,7 +26,7 @@ from controllers.settings import LiveSettings, wakes
 from kube.client import Client
 from kube.clock import Clock, second_time
 from kube.reconciler import DONE, Caches, Index, Key, Object, Outcome, Rule, Watch
-from nodefeature.fields import annotations_of, as_int, as_maps, as_str, at, is_deleting, labels_of, name_of
+from nodefeature.fields import annotations_of, as_int, as_maps, as_str, at, is_deleting, labels_of, name_of, str_map
 from nodefeature.kinds import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
@@ -156,7 +156,7 @@ class NodeQueue:
         raw = pool_flavors(self.caches[RESOURCE_FLAVOR].list(), selector) if selector else []
         flavors = sort_flavors(flavor for flavor in map(read_flavor, raw) if flavor is not None)
         topologies = (name_of(t) for t in self.caches[TOPOLOGY].list() if not is_deleting(t))
-        refusal = refuse_plan(state, flavors, topologies, await self._nodes.of(selector)) if flavors else None
+        refusal = refuse_plan(state, flavors, topologies, await self._settled_nodes(selector)) if flavors else None
         return Want(
             plan=build_plan(flavors),
             refusal=refusal,
@@ -167,6 +167,17 @@ class NodeQueue:
             ),
             drain_when_empty=settings.instance_type_drain_when_no_flavors,
         )
+
+    async def _settled_nodes(self, selector: dict[str, str]) -> list[NodeFacts]:
+        """Return the pool's nodes but those of a flavor that is going: Kueue keeps it until the queue lets it go, and
+        only then can it be made again."""
+        going = [str_map(at(flavor, "spec", "nodeLabels")) for flavor in self._going_flavors(selector)]
+        nodes = await self._nodes.of(selector)
+        return [n for n in nodes if not any(own.items() <= n.labels.items() for own in going)] if going else nodes
+
+    def _going_flavors(self, selector: dict[str, str]) -> list[Object]:
+        flavors = self.caches[RESOURCE_FLAVOR].list()
+        return [f for f in flavors if is_deleting(f) and is_our_flavor(f) and matches(selector, labels_of(f))]
 
     async def _write_queue(self, queue: Object, decision: Decision) -> Object:
         patch = queue_patch(decision)

@@ -165,6 +165,17 @@ async def test_ours_deleted_by_hand_comes_back(chain: RunningChain) -> None:
     assert await writes_in(chain) == Counter()
 
 
+@scenario(*FLEET)
+async def test_a_flavor_deleted_beside_others_comes_back(chain: RunningChain) -> None:
+    await chain.settle()
+    row, quotas = chain.row(T4_POOL), chain.quotas(T4_POOL)
+    await chain.delete(RESOURCE_FLAVOR, "gpustack-nvidia-tesla-t4-linux-amd64-1d")
+    await chain.run(120)
+    await chain.settle()
+    assert (chain.row(T4_POOL), chain.quotas(T4_POOL)) == (row, quotas)
+    assert "deletionTimestamp" not in chain.object(RESOURCE_FLAVOR, next(iter(quotas)))["metadata"]
+
+
 def meaning(obj: dict[str, Any]) -> dict[str, Any]:
     """Return an object without what every write changes."""
     metadata = {k: v for k, v in obj["metadata"].items() if k not in ("resourceVersion", "generation", "uid")}
