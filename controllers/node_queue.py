@@ -12,7 +12,7 @@ State: facts of nodes read before (`PoolNodes`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from controllers.node_view import FEATURES_BY_NODE
@@ -20,7 +20,7 @@ from controllers.ownership import is_our_flavor, is_our_queue
 from controllers.pool_nodes import NodeFacts, PoolNodes
 from controllers.queue_checks import is_our_check, queue_checks
 from controllers.queue_migration import Decision, Verdict, Want, decide
-from controllers.queue_plan import build_plan, pool_flavors, raw_groups, read_flavor, refuse_plan, sort_flavors
+from controllers.queue_plan import Flavor, build_plan, pool_flavors, raw_groups, read_flavor, refuse_plan, sort_flavors
 from controllers.queue_state import QUEUE_ANNOTATIONS, TOPOLOGY_READY, UNSET, Condition, QueueState, read_queue
 from controllers.settings import LiveSettings, wakes
 from kube.client import Client
@@ -156,7 +156,9 @@ class NodeQueue:
         raw = pool_flavors(self.caches[RESOURCE_FLAVOR].list(), selector) if selector else []
         flavors = sort_flavors(flavor for flavor in map(read_flavor, raw) if flavor is not None)
         topologies = (name_of(t) for t in self.caches[TOPOLOGY].list() if not is_deleting(t))
-        refusal = refuse_plan(state, flavors, topologies, await self._settled_nodes(selector)) if flavors else None
+        refusal = (
+            refuse_plan(state, flavors, topologies, await self._settled_nodes(selector, flavors)) if flavors else None
+        )
         return Want(
             plan=build_plan(flavors),
             refusal=refusal,
@@ -168,12 +170,15 @@ class NodeQueue:
             drain_when_empty=settings.instance_type_drain_when_no_flavors,
         )
 
-    async def _settled_nodes(self, selector: dict[str, str]) -> list[NodeFacts]:
-        """Return the pool's nodes but those of a flavor that is going: Kueue keeps it until the queue lets it go, and
+    async def _settled_nodes(self, selector: dict[str, str], live: Iterable[Flavor]) -> list[NodeFacts]:
+        """Return the pool's nodes but those whose only flavor is going: Kueue keeps it until the queue lets it go, and
         only then can it be made again."""
-        going = [str_map(at(flavor, "spec", "nodeLabels")) for flavor in self._going_flavors(selector)]
         nodes = await self._nodes.of(selector)
-        return [n for n in nodes if not any(own.items() <= n.labels.items() for own in going)] if going else nodes
+        going = [str_map(at(flavor, "spec", "nodeLabels")) for flavor in self._going_flavors(selector)]
+        if not going:
+            return nodes
+        staying = [flavor.node_labels for flavor in live]
+        return [n for n in nodes if _in_any(n, staying) or not _in_any(n, going)]
 
     def _going_flavors(self, selector: dict[str, str]) -> list[Object]:
         flavors = self.caches[RESOURCE_FLAVOR].list()
@@ -204,6 +209,10 @@ class NodeQueue:
         # A merge patch replaces the whole list; the version makes sure that Kueue's condition in it is the newest.
         patch = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
         await self.client.patch(CLUSTER_QUEUE, name_of(queue), patch, subresource="status")
+
+
+def _in_any(node: NodeFacts, selectors: Iterable[Mapping[str, str]]) -> bool:
+    return any(own.items() <= node.labels.items() for own in selectors)
 
 
 def queue_patch(decision: Decision) -> dict[str, Any]:
