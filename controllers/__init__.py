@@ -62,5 +62,5 @@ def build_reconcilers(
         ),
         InstanceType(client, caches, settings=settings),
         NodeQueue(client, caches, settings=settings, clock=clock),
-        NodeQueueEntrance(client, caches),
+        NodeQueueEntrance(client, caches, namespace=namespace),
     ]

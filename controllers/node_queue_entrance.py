@@ -38,14 +38,9 @@ RESERVED_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"
 """No workload of a tenant belongs there; our own namespace joins them."""
 
 
-def is_reserved(namespace: str) -> bool:
-    """Say whether a namespace gets no LocalQueues."""
-    return namespace in RESERVED_NAMESPACES or namespace == SYSTEM_NAMESPACE
-
-
 def _is_open(namespace: Object) -> bool:
     terminating = is_deleting(namespace) or at(namespace, "status", "phase") == "Terminating"
-    return not terminating and not is_reserved(name_of(namespace))
+    return not terminating and name_of(namespace) not in RESERVED_NAMESPACES
 
 
 def _queue_added(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
@@ -95,9 +90,10 @@ class NodeQueueEntrance:
         Rule("kueue.x-k8s.io", "localqueues", ("list", "watch", "create", "patch", "delete")),
     )
 
-    def __init__(self, client: Client, caches: Caches) -> None:
+    def __init__(self, client: Client, caches: Caches, *, namespace: str = SYSTEM_NAMESPACE) -> None:
         self.client = client.as_manager("gpustack-node-queue-entrance")
         self.caches = caches
+        self.namespace = namespace
         self._reports = Reports()
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -106,7 +102,7 @@ class NodeQueueEntrance:
         namespace = self.caches[NAMESPACE].get(Key(key.namespace))
         if queue is None or is_deleting(queue) or not is_our_queue(queue):
             return DONE
-        if namespace is None or not _is_open(namespace):
+        if namespace is None or not _is_open(namespace) or key.namespace == self.namespace:
             return DONE
         wanted = local_queue(queue, key.namespace)
         current = self.caches[LOCAL_QUEUE].get(Key(name_of(wanted), key.namespace))

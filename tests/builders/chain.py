@@ -48,13 +48,22 @@ def bench(
     *,
     clock: VirtualClock | None = None,
     seeds: Mapping[str, str] | None = None,
+    namespace: str = SYSTEM_NAMESPACE,
     others: Sequence[Callable[[Client, Caches], Reconciler]] = (),
 ) -> Bench:
     """Return a bench with the named reconcilers of ours, and others (such as `NfdMaster`)."""
     clock = clock or VirtualClock()
     caches = FakeCaches(api, SELECTIONS, [*RECONCILERS, NfdMaster])
     client = api.client()
-    ours = build_reconcilers(client, caches, clock=clock, manufacturers=manufacturers(), presets=presets(), seeds=seeds)
+    ours = build_reconcilers(
+        client,
+        caches,
+        clock=clock,
+        manufacturers=manufacturers(),
+        presets=presets(),
+        namespace=namespace,
+        seeds=seeds,
+    )
     chosen = [reconciler for reconciler in ours if reconciler.NAME in names]
     return Bench(api, [*chosen, *(build(client, caches) for build in others)], caches, clock)
 

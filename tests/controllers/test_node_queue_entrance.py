@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.node_queue_entrance import NodeQueueEntrance, is_reserved, local_queue, mend_patch
+from controllers.node_queue_entrance import NodeQueueEntrance, local_queue, mend_patch
 from kube.errors import Forbidden
 from kube.reconciler import Object
 from kube.requests import Request
@@ -27,11 +27,11 @@ NULLS = case_json("B019-null-fields")["objects"]
 class World:
     """Namespaces and one queue on an API in memory."""
 
-    def __init__(self, *namespaces: str) -> None:
+    def __init__(self, *namespaces: str, home: str = "gpustack-system") -> None:
         self.api = FakeApi()
         self.api.add(NAMESPACE, *(namespace(name) for name in namespaces))
         self.api.add(CLUSTER_QUEUE, cluster_queue(POOL))
-        self.bench: Bench = bench(self.api, ("node_queue_entrance",))
+        self.bench: Bench = bench(self.api, ("node_queue_entrance",), namespace=home)
 
     def run(self, seconds: float = 0.0) -> list[str]:
         """Settle, let time pass, return our writes."""
@@ -51,6 +51,12 @@ class World:
         found = self.api.get(LOCAL_QUEUE, ENTRANCE, where)
         assert found is not None
         return found
+
+
+def test_the_operators_own_namespace_is_reserved_whatever_its_name() -> None:
+    world = World("default", "gpustack-system", "gpus", home="gpus")
+    world.run()
+    assert world.entrances() == ["default", "gpustack-system"]
 
 
 def test_every_namespace_that_is_not_reserved_gets_an_entrance() -> None:
@@ -223,10 +229,3 @@ def test_null_metadata_of_a_local_queue_is_mended() -> None:
     current = {"metadata": {"name": name_of(wanted), "annotations": None, "ownerReferences": None}, "spec": None}
     assert set(mend_patch(current, wanted)["metadata"]) == {"annotations", "ownerReferences"}
     assert mend_patch(wanted, wanted) == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "want"), [("default", False), ("kube-system", True), ("gpustack-system", True), ("", False)]
-)
-def test_is_reserved(name: str, want: bool) -> None:
-    assert is_reserved(name) is want
