@@ -1,0 +1,72 @@
+"""Relayed exchanges: nothing is interpreted, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from kube.connection import Answer, Connection
+from kube.credentials import Credentials, StaticCredentials
+from kube.errors import Unreachable
+from kube.requests import Request
+
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+def asked(handler: Handler, request: Request) -> tuple[int, bytes, httpx.Headers]:
+    async def run() -> tuple[int, bytes, httpx.Headers]:
+        source = StaticCredentials(Credentials(server="http://server/", token="t"))
+        connection = Connection(source, open_transport=lambda credentials, limit: httpx.MockTransport(handler))
+        async with connection.exchange(request, first_s=5) as answer:
+            assert isinstance(answer, Answer)
+            assert isinstance(answer.headers, httpx.Headers)
+            found = (answer.code, await answer.body(), answer.headers)
+        await connection.close()
+        return found
+
+    return asyncio.run(run())
+
+
+def test_any_status_is_an_answer() -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(409, content=b'{"reason":"Conflict"}', headers={"retry-after": "3"})
+
+    code, body, headers = asked(refuse, Request(method="PUT", path="/a", what="put a", content=b"{}"))
+    assert (code, body, headers["retry-after"]) == (409, b'{"reason":"Conflict"}', "3")
+
+
+def test_headers_repeat_and_replace_our_own() -> None:
+    seen: list[httpx.Request] = []
+
+    def keep(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, content=b"{}")
+
+    headers = (("accept", "text/plain"), ("impersonate-group", "a"), ("impersonate-group", "b"))
+    query = (("labelSelector", "a in (b, c)"), ("fieldManager", "x&y"))
+    asked(keep, Request(method="GET", path="/a", what="get a", headers=headers, query=query))
+    (request,) = seen
+    assert request.headers.get_list("accept") == ["text/plain"]
+    assert request.headers.get_list("impersonate-group") == ["a", "b"]
+    assert request.headers["authorization"] == "Bearer t"
+    assert request.headers["accept-encoding"] == "identity"
+    assert request.url.raw_path == b"/a?labelSelector=a%20in%20%28b%2C%20c%29&fieldManager=x%26y"
+    assert request.extensions["timeout"]["read"] is None
+
+
+def test_a_refused_token_is_renewed_once() -> None:
+    codes = iter((401, 401))
+    code, _, _ = asked(lambda request: httpx.Response(next(codes)), Request(method="GET", path="/a", what="get a"))
+    assert code == 401
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("no"), OSError("no"), httpx.ReadError("no")])
+def test_failures_of_the_wire_are_unreachable(error: Exception) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise error
+
+    with pytest.raises(Unreachable):
+        asked(fail, Request(method="GET", path="/a", what="get a"))
