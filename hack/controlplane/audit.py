@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nodefeature.fields import as_int, as_map, as_str, at
+from nodefeature.fields import as_int, as_list, as_map, as_str, at
 
 _STAGES = {"ResponseComplete", "ResponseStarted", "Panic"}
 _QUIET_VERBS = {"watch"}
@@ -32,6 +32,13 @@ class Request:
     name: str
     code: int
     time: str
+    credential: str = ""
+    """The id of the token the request came with, where it came with one of a ServiceAccount."""
+
+    @property
+    def is_write(self) -> bool:
+        """Say whether the request was to change something."""
+        return self.verb in {"create", "update", "patch", "delete", "deletecollection"}
 
     @property
     def is_quiet(self) -> bool:
@@ -93,4 +100,5 @@ def _request(event: dict[str, Any]) -> Request:
         name=as_str(ref.get("name")),
         code=as_int(at(event, "responseStatus", "code")),
         time=as_str(event.get("requestReceivedTimestamp")),
+        credential="".join(as_list(at(event, "user", "extra", "authentication.kubernetes.io/credential-id"))[:1]),
     )

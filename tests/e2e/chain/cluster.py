@@ -168,6 +168,12 @@ class Cluster:
         assert found is not None, f"{kind} {name} is not there\n{self.product.lines_about(name)}"
         return found
 
+    def merged_labels(self, node: str) -> dict[str, str]:
+        """Return what NFD merges into a Node from our NodeFeatures."""
+        names = (f"{node}-gpustack-worker", f"{node}-gpustack-device-manager")
+        features = [self.admin.get(NODE_FEATURE, name, SYSTEM_NAMESPACE) for name in names]
+        return {key: value for feature in features for key, value in (at(feature, "spec", "labels") or {}).items()}
+
     def meaning(self) -> dict[str, Any]:
         """Return what the chain's objects say, without identities, versions and times."""
         found: dict[str, Any] = {}

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from hack.controlplane.control_plane import ControlPlane
+from hack.controlplane.manifests import namespace_manifest
 from hack.fleet import load_fleet
-from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, RESOURCE_FLAVOR
+from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, LOCAL_QUEUE, NAMESPACE, RESOURCE_FLAVOR
 from tests.e2e.chain.cluster import FLEET, Cluster
 from tests.e2e.chain.product import USERS, Product
+from tests.e2e.chain.workloads import TEAM
 
 
 @pytest.fixture(scope="package")
@@ -49,8 +51,19 @@ def fleet(cluster: Cluster) -> Iterator[Cluster]:
     _clear(cluster)
 
 
+@pytest.fixture(scope="package")
+def team(fleet: Cluster) -> Iterator[str]:
+    """A namespace made after the pools: it gets an entrance to each."""
+    fleet.admin.apply(namespace_manifest(TEAM))
+    for pool in fleet.admin.list(INSTANCE_TYPE):
+        fleet.wait(LOCAL_QUEUE, pool["status"]["entrance"], TEAM, until=bool, what="there", timeout_s=20)
+    yield TEAM
+    fleet.admin.delete(NAMESPACE, TEAM)
+    fleet.wait_gone(NAMESPACE, TEAM)
+
+
 @pytest.fixture
-def restored(fleet: Cluster) -> Iterator[Cluster]:
+def restored(fleet: Cluster, team: str) -> Iterator[Cluster]:
     """Return the settled fleet, and hold the test to leaving it as it was."""
     before = fleet.meaning()
     yield fleet

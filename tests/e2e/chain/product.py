@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,25 +73,29 @@ class Product:
         for obj in _bulk_reader():
             admin.apply(obj)
 
-    def start_controllers(
-        self, name: str = "controllers", *flags: str, environ: Mapping[str, str] | None = None
-    ) -> None:
+    def start_controllers(self, name: str = "controllers", *flags: str, kubeconfig: Path | None = None) -> None:
         """Start one replica of the controllers."""
-        self._start(name, ("controllers", "--kubeconfig", str(self._operator), *flags), environ or {})
+        self._start(name, ("controllers", "--kubeconfig", str(kubeconfig or self._operator), *flags))
+
+    def another_token(self, name: str) -> Path:
+        """Return a kubeconfig of the operator's account with a token of its own, by which the audit log knows it."""
+        path = self.folder / f"{name}.kubeconfig"
+        path.write_text(self._control_plane.product_kubeconfig("", OPERATOR).read_text())
+        return path
 
     def start_agents(self, fleet: Path, name: str = "agents") -> None:
         """Start the node agents of a fleet's machines in one process."""
         flags = ("--kubeconfig", str(self._agent), "--fleet", str(fleet), "--monitor-period", "2s")
         command = ("device-manager", "serve", *flags)
-        self._start(name, command, {})
+        self._start(name, command)
 
-    def _start(self, name: str, command: tuple[str, ...], environ: Mapping[str, str]) -> None:
+    def _start(self, name: str, command: tuple[str, ...]) -> None:
         log = self.folder / f"{name}.log"
         with log.open("ab") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "gpustack_operator", *command],
                 cwd=REPOSITORY,
-                env={**os.environ, "KUBECONFIG": "", **environ},
+                env={**os.environ, "KUBECONFIG": ""},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -121,6 +124,10 @@ class Product:
                 self.stop(name)
             else:
                 del self._running[name]
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal and go on."""
+        self._running[name].process.send_signal(number)
 
     def ended(self, name: str, timeout_s: float) -> int:
         """Wait until a process ends by itself; return its exit code."""

@@ -12,7 +12,6 @@ from gpustack_operator.demo.check import findings
 from gpustack_operator.demo.world import KINDS, World
 from hack.controlplane.admin import Object
 from hack.controlplane.components import KUBELET_LABEL
-from hack.controlplane.manifests import namespace_manifest
 from hack.fleet import FleetNode
 from nodefeature.fields import as_maps, at, labels_of, name_of
 from nodefeature.kinds import (
@@ -20,7 +19,6 @@ from nodefeature.kinds import (
     DEVICES,
     INSTANCE_TYPE,
     LOCAL_QUEUE,
-    NAMESPACE,
     NODE,
     RESOURCE_FLAVOR,
     TOPOLOGY,
@@ -28,7 +26,6 @@ from nodefeature.kinds import (
 from tests.builders.machines import machine
 from tests.e2e.chain.cluster import Cluster, quotas_of
 from tests.e2e.chain.workloads import (
-    TEAM,
     flavors_used,
     job,
     nodes_of,
@@ -104,18 +101,6 @@ def _kueue(kind: str, name: str, labels: dict[str, str], spec: Object) -> Object
     return {"apiVersion": CLUSTER_QUEUE.api_version, "kind": kind, "metadata": meta, "spec": spec}
 
 
-@pytest.fixture(scope="module")
-def team(fleet: Cluster) -> Iterator[str]:
-    """A namespace made after the pools: it gets an entrance to each."""
-    fleet.admin.apply(namespace_manifest(TEAM))
-    for name in POOLS:
-        entrance = fleet.get(INSTANCE_TYPE, name)["status"]["entrance"]
-        fleet.wait(LOCAL_QUEUE, entrance, TEAM, until=bool, what="there", timeout_s=20)
-    yield TEAM
-    fleet.admin.delete(NAMESPACE, TEAM)
-    fleet.wait_gone(NAMESPACE, TEAM)
-
-
 def entrance(cluster: Cluster, name: str) -> str:
     found: str = cluster.get(INSTANCE_TYPE, name)["status"]["entrance"]
     return found
@@ -183,7 +168,7 @@ def test_a_node_is_replaced_by_a_namesake(restored: Cluster) -> None:
     restored.wait_type(H200, accelerator="8/8 8/80 100/800 0/0")
 
 
-def test_b003_labels_gone_while_nfd_restarts_drain_nothing(restored: Cluster, team: str) -> None:
+def test_b003_labels_gone_while_nfd_restarts_drain_nothing(restored: Cluster) -> None:
     run_job(restored, job("steady", entrance(restored, H100), nvidia=8))
     before = {name_of(q): q["spec"] for q in restored.admin.list(CLUSTER_QUEUE)}
     flavors = restored.names(RESOURCE_FLAVOR)
@@ -191,7 +176,9 @@ def test_b003_labels_gone_while_nfd_restarts_drain_nothing(restored: Cluster, te
     since = at(restored.admin.page(CLUSTER_QUEUE, limit=1), "metadata", "resourceVersion")
     bare = ("h100-01", "h100-02", "h100-03", "mlu-01", "cpu-01")
     for name in bare:
-        gone = {key: None for key in labels_of(restored.get(NODE, name)) if "gpustack.ai" in key}
+        merged = restored.merged_labels(name)
+        assert "gpustack.ai/managed" in merged
+        gone = dict.fromkeys(merged)
         restored.admin.patch(NODE, name, {"metadata": {"labels": gone}})
     for _, queue in restored.admin.watch(CLUSTER_QUEUE, since=since, timeout_s=20):
         if name_of(queue) in before:
@@ -206,7 +193,7 @@ def test_b003_labels_gone_while_nfd_restarts_drain_nothing(restored: Cluster, te
     remove_job(restored, "steady")
 
 
-def test_a_pool_is_drained_to_empty_and_refilled(restored: Cluster, team: str) -> None:
+def test_a_pool_is_drained_to_empty_and_refilled(restored: Cluster) -> None:
     node, _ = restored.machines["mlu-01"]
     run_job(restored, job("on-mlu", entrance(restored, MLU), cambricon=4))
     assert nodes_of(restored, "on-mlu") == ["mlu-01"]
@@ -222,7 +209,7 @@ def test_a_pool_is_drained_to_empty_and_refilled(restored: Cluster, team: str) -
     restored.wait_type(MLU, accelerator="8/8 8/80 100/800 0/0")
 
 
-def test_a_plan_change_under_load_migrates_and_comes_back(restored: Cluster, team: str) -> None:
+def test_a_plan_change_under_load_migrates_and_comes_back(restored: Cluster) -> None:
     queue_uid = at(restored.get(CLUSTER_QUEUE, T4), "metadata", "uid")
     run_job(restored, job("on-t4", entrance(restored, T4), pods=2, nvidia=1))
     assert flavors_used(restored.get(CLUSTER_QUEUE, T4)) == [f"{T4}-1d"]
@@ -336,7 +323,7 @@ def test_settings_flip(restored: Cluster) -> None:
     restored.unset()
 
 
-def test_b024_a_cordoned_node_is_not_promised(restored: Cluster, team: str) -> None:
+def test_b024_a_cordoned_node_is_not_promised(restored: Cluster) -> None:
     restored.admin.patch(NODE, "h100-01", {"spec": {"unschedulable": True}})
     restored.wait_type(H100, accelerator="8/16 8/160 100/1600 0/0")
     run_job(restored, job("elsewhere", entrance(restored, H100), pods=2, nvidia=8))

@@ -1,0 +1,201 @@
+"""Processes that die, stop, or come too late: the chain ends where an undisturbed one does."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane import audit
+from hack.controlplane.control_plane import ControlPlane
+from hack.controlplane.manifests import SYSTEM_NAMESPACE
+from hack.controlplane.product import OPERATOR
+from hack.fleet import FleetNode
+from nodefeature.fields import as_str, at
+from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, LEASE, NODE, RESOURCE_FLAVOR
+from tests.builders.machines import machine, t4
+from tests.e2e.chain.cluster import Cluster, quotas_of
+from tests.e2e.chain.product import Product
+
+pytestmark = pytest.mark.timeout(400)
+
+H100 = "gpustack-nvidia-h100-80gb-hbm3-linux-amd64"
+MI308X = "gpustack-amd-instinct-mi308x-oam-linux-amd64"
+ELECTED = "worker.gpustack.ai"
+KILLS = 20
+TAKEOVER_S = 20.0
+
+
+def test_sigkill_at_random_moments_changes_nothing(restored: Cluster) -> None:
+    """The fleet changes and comes back while the controllers are killed twenty times.
+
+    One replica without election: each starts to work at once, so that kills hit work, not the wait for a Lease.
+    """
+    product = restored.product
+    product.stop("controllers")
+    # Chance is seeded for the moments only; what a moment meets differs from run to run.
+    rng = random.Random(20)
+    done = threading.Event()
+    changing = threading.Thread(target=_change_fleet, args=(restored, done), name="changes")
+    changing.start()
+    for _ in range(KILLS):
+        product.start_controllers("controllers", "--leader-elect=false")
+        done.wait(rng.uniform(1.0, 4.0))  # a moment, not a wait for anything
+        product.stop("controllers", signal.SIGKILL)
+    product.start_controllers()
+    changing.join(240)
+    assert not changing.is_alive()
+    restored.wait_type(MI308X, accelerator="8/16 8/160 100/1600 0/0", timeout_s=120)
+    restored.wait_type(H100, accelerator="8/24 8/240 100/2400 0/0", timeout_s=120)
+
+
+def _change_fleet(cluster: Cluster, done: threading.Event) -> None:
+    try:
+        for _ in range(3):
+            node, _machine = cluster.machines["mi308x-02"]
+            cluster.leave("mi308x-02")
+            cluster.admin.patch(NODE, "h100-02", {"spec": {"unschedulable": True}})
+            for cores in range(1, 4):
+                name = f"kill-{cores}"
+                cluster.machines[name] = (
+                    FleetNode(name, "", {}),
+                    machine(name, cores=cores, arch="riscv64", vendor=""),
+                )
+                cluster.register(name)
+            done.wait(6)  # the fleet stands still for a moment
+            cluster.join(node)
+            cluster.admin.patch(NODE, "h100-02", {"spec": {"unschedulable": None}})
+            cluster.leave("kill-1", "kill-2", "kill-3")
+            done.wait(3)
+    finally:
+        done.set()
+    pool = "gpustack-generic-linux-riscv64"
+    for name in cluster.names(RESOURCE_FLAVOR):
+        if "riscv64" in name:
+            cluster.wait_gone(RESOURCE_FLAVOR, name, timeout_s=120)
+    cluster.wait_queue(pool, quotas={}, timeout_s=120)
+    cluster.admin.delete(INSTANCE_TYPE, pool)
+    cluster.wait_gone(INSTANCE_TYPE, pool, timeout_s=120)
+
+
+@pytest.fixture
+def two(restored: Cluster) -> Iterator[Cluster]:
+    """Return the fleet with two replicas, `first` leading, each known by its token."""
+    product = restored.product
+    product.stop("controllers")
+    product.start_controllers("first", kubeconfig=product.another_token("first"))
+    first = holder(restored)
+    assert first
+    product.start_controllers("second", kubeconfig=product.another_token("second"))
+    yield restored
+    for name in ("first", "second"):
+        if product.is_running(name):
+            product.stop(name)
+    product.start_controllers()
+
+
+def holder(cluster: Cluster, other_than: str = "") -> str:
+    """Wait until somebody leads; return who."""
+    lease = cluster.wait(
+        LEASE,
+        ELECTED,
+        SYSTEM_NAMESPACE,
+        until=lambda obj: at(obj, "spec", "holderIdentity") not in {None, "", other_than},
+        what="held",
+        timeout_s=TAKEOVER_S + 10,
+    )
+    return as_str(at(lease, "spec", "holderIdentity"))
+
+
+def test_b049_a_killed_leader_is_replaced(two: Cluster) -> None:
+    since = two.position()
+    killed = time.monotonic()
+    two.product.stop("first", signal.SIGKILL)
+    two.admin.patch(NODE, "h100-03", {"spec": {"unschedulable": True}})
+    two.wait_type(H100, accelerator="8/16 8/160 100/1600 0/0", timeout_s=TAKEOVER_S + 10)
+    assert time.monotonic() - killed < TAKEOVER_S + 5  # the Lease runs out after 15 s; then the caches fill
+    two.admin.patch(NODE, "h100-03", {"spec": {"unschedulable": None}})
+    two.wait_type(H100, accelerator="8/24 8/240 100/2400 0/0")
+    assert_writes_under_lease(two, since)
+
+
+def test_b049_a_leader_that_slept_writes_nothing_more(two: Cluster) -> None:
+    since = two.position()
+    first = holder(two)
+    two.product.signal("first", signal.SIGSTOP)
+    two.admin.patch(NODE, "h100-03", {"spec": {"unschedulable": True}})
+    holder(two, other_than=first)
+    two.wait_type(H100, accelerator="8/16 8/160 100/1600 0/0", timeout_s=TAKEOVER_S)
+    two.product.signal("first", signal.SIGCONT)
+    two.admin.patch(NODE, "h100-03", {"spec": {"unschedulable": None}})
+    assert two.product.ended("first", timeout_s=TAKEOVER_S) != 0
+    two.wait_type(H100, accelerator="8/24 8/240 100/2400 0/0")
+    assert_writes_under_lease(two, since)
+
+
+def test_b049_a_leaver_hands_over_at_once(two: Cluster) -> None:
+    first = holder(two)
+    two.product.stop("first")
+    left = time.monotonic()
+    assert holder(two, other_than=first)
+    assert time.monotonic() - left < 5
+
+
+def assert_writes_under_lease(cluster: Cluster, since: int) -> None:
+    """Every write came with the token that had written the Lease last."""
+    leading = ""
+    for request in audit.read(cluster.control_plane.audit_log, user=OPERATOR.user, since=since):
+        if not request.is_write or request.code >= 400:
+            continue
+        if request.resource == "leases.coordination.k8s.io":
+            leading = request.credential
+        else:
+            assert request.credential == leading or not leading, str(request)
+
+
+@pytest.mark.parametrize("name", ["kube-apiserver", "etcd", "kueue"])
+def test_a_restart_of_an_engine_is_outlived(restored: Cluster, name: str) -> None:
+    pid = restored.product.pid("controllers")
+    restored.control_plane.restart(name)
+    node, _machine = restored.machines["mi308x-02"]
+    restored.leave("mi308x-02")
+    restored.wait_type(MI308X, accelerator="8/8 8/80 100/800 0/0", timeout_s=90)
+    restored.join(node)
+    restored.wait_type(MI308X, accelerator="8/16 8/160 100/1600 0/0", timeout_s=90)
+    restored.product.check()
+    assert restored.product.pid("controllers") == pid
+
+
+def test_b057_the_operator_waits_for_kueue_and_nfd(tmp_path: Path) -> None:
+    pool = "gpustack-nvidia-tesla-t4-linux-amd64"
+    engines = ("etcd", "kube-apiserver", "kube-controller-manager", "kwok", "kubelet")
+    with ControlPlane(tmp_path / "late", engines=engines, chain=()) as late:
+        product = Product(late, tmp_path / "product")
+        cluster = Cluster(late, product)
+        product.install()
+        product.start_controllers()
+        try:
+            wait_for_lines(product, {"NodeFeatureRule", "AdmissionCheck"})
+            for name in ("nfd-master", "kueue"):
+                late.install(name)
+                late.start_process(name)
+            cluster.join(FleetNode("late-t4", "", {}), machines={"late-t4": machine("late-t4", cards=[t4()])})
+            cluster.wait_type(pool, accelerator="1/1 1/10 100/100 0/0", timeout_s=120)
+            assert quotas_of(cluster.get(CLUSTER_QUEUE, pool)) == {f"{pool}-1d": "1600k"}
+            product.check()
+        finally:
+            product.stop_all()
+
+
+def wait_for_lines(product: Product, kinds: set[str]) -> None:
+    """Wait until the controllers have said what they wait for: a log has no watch, so it is read again."""
+    deadline = time.monotonic() + 30
+    while not kinds <= {str(record.get("kind")) for record in product.records("controllers")}:
+        product.check()
+        assert time.monotonic() < deadline, f"nobody said that {sorted(kinds)} are waited for"
+        time.sleep(0.2)
