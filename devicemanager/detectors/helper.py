@@ -13,13 +13,16 @@ import asyncio
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from devicemanager.answers import Answer, Failed, Found
 from devicemanager.detectors.wire import load_answer
+from devicemanager.usage import Measured, load_usage
 from kube.clock import Clock
 
 ASK = b"detect\n"
+MEASURE = b"measure\n"
 # A node of sixteen cards with all their partition profiles stays below 200 KiB.
 _LINE_LIMIT = 4 * 1024 * 1024
 _MODULE = "devicemanager.detectors.probe"
@@ -46,16 +49,41 @@ class HelperProbes:
         self._command = command
         self._no_pci_check = no_pci_check
         self._running: dict[str, asyncio.subprocess.Process] = {}
+        # One question at a time: a helper answers in the order it is asked.
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def ask(self, manufacturer: str) -> Answer:
         """Return the answer of a manufacturer's helper, started when it is not running."""
+        async with self._locks[manufacturer]:
+            line = await self._line(manufacturer, ASK)
+            answer = line if isinstance(line, Failed) else load_answer(line, manufacturer)
+            if not isinstance(answer, Found):
+                # Libraries remember for ever that they could not start; a new process forgets.
+                await self._end(manufacturer)
+            return answer
+
+    async def measure(self, manufacturer: str) -> Measured | Failed:
+        """Return how busy a manufacturer's cards are, from the same helper."""
+        async with self._locks[manufacturer]:
+            line = await self._line(manufacturer, MEASURE)
+            answer = line if isinstance(line, Failed) else load_usage(line)
+            if isinstance(answer, Failed):
+                await self._end(manufacturer)
+            return answer
+
+    async def close(self) -> None:
+        """End all helpers."""
+        for manufacturer in list(self._running):
+            await self._end(manufacturer)
+
+    async def _line(self, manufacturer: str, question: bytes) -> bytes | Failed:
         try:
             process = self._running.get(manufacturer) or await self._start(manufacturer)
         except OSError as error:
             return Failed(f"the helper process could not be started: {error}")
         try:
             async with self._clock.timeout(self._deadline_s):
-                line = await _exchange(process)
+                line = await _exchange(process, question)
         except TimeoutError:
             await self._end(manufacturer)
             return Failed(f"the library did not answer within {self._deadline_s:g} s; its process was killed")
@@ -67,16 +95,7 @@ class HelperProbes:
             return Failed(f"the helper process could not be asked: {error}")
         if not line.endswith(b"\n"):
             return Failed(f"the library's process ended: {_how(await self._end(manufacturer))}")
-        answer = load_answer(line, manufacturer)
-        if not isinstance(answer, Found):
-            # Libraries remember for ever that they could not start; a new process forgets.
-            await self._end(manufacturer)
-        return answer
-
-    async def close(self) -> None:
-        """End all helpers."""
-        for manufacturer in list(self._running):
-            await self._end(manufacturer)
+        return line
 
     async def _start(self, manufacturer: str) -> asyncio.subprocess.Process:
         environment = {
@@ -113,10 +132,10 @@ class HelperProbes:
         return await process.wait()
 
 
-async def _exchange(process: asyncio.subprocess.Process) -> bytes:
+async def _exchange(process: asyncio.subprocess.Process, question: bytes) -> bytes:
     if process.stdin is None or process.stdout is None:
         raise ValueError("the helper process has no pipes")
-    process.stdin.write(ASK)
+    process.stdin.write(question)
     await process.stdin.drain()
     return await process.stdout.readline()
 

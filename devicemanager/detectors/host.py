@@ -14,9 +14,10 @@ import asyncio
 from pathlib import Path
 from typing import Protocol
 
-from devicemanager.answers import Answer, Bus, Empty, Unknown
+from devicemanager.answers import Answer, Bus, Empty, Failed, Unknown
 from devicemanager.detectors.sysfs import is_wsl, read_bus
 from devicemanager.inventory import DEFAULT_MANUFACTURERS
+from devicemanager.usage import Measured
 from nodefeature.labels import PCI_CLASS_PREFIXES
 from nodefeature.manufacturers import Manufacturers
 
@@ -31,6 +32,9 @@ class Probes(Protocol):
 
     async def ask(self, manufacturer: str) -> Answer:
         """Return the library's answer; Empty with a reason when there is no library or it does not start."""
+
+    async def measure(self, manufacturer: str) -> Measured | Failed:
+        """Return how busy the cards are."""
 
     async def close(self) -> None:
         """End all processes."""
@@ -68,6 +72,10 @@ class HostDetector:
         if isinstance(answer, Empty) and cards:
             return Unknown(f"{', '.join(cards)} on the bus, but {answer.reason}")
         return answer
+
+    async def measure(self, manufacturer: str) -> Measured | Failed:
+        """Return how busy a manufacturer's cards are."""
+        return await self._probes.measure(manufacturer)
 
     def _vendor(self, manufacturer: str) -> str:
         known = self._registry.get(manufacturer)

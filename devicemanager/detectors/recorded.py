@@ -2,7 +2,7 @@
 
 For: the demo, benches and tests, which run without hardware.
 In: one machine file of the recorded set and the table of partition profiles (their README describes both).
-Out: the vendor's raw answers, faults included; everything from there on is the code that real answers run through.
+Out: the vendor's raw answers, faults included, and idle meters; from there on the code is that of real answers.
 Promises: reads the files once, when loaded; never judges: a lost card is listed as lost, an unusable id as it is.
 """
 
@@ -15,7 +15,8 @@ from typing import Any
 
 import yaml
 
-from devicemanager.answers import Answer, Bus, Empty, Found, PciDevice, RawCard, RawProfile, Roce
+from devicemanager.answers import Answer, Bus, Empty, Failed, Found, PciDevice, RawCard, RawProfile, Roce
+from devicemanager.usage import CardUsage, Measured
 from kube.errors import Terminal
 from nodefeature.fields import as_int, as_list, as_map, as_maps, as_str, at
 
@@ -48,6 +49,23 @@ class RecordedDetector:
         del bus  # what was recorded does not depend on it
         cards = tuple(card for card in self.cards if card.manufacturer == manufacturer)
         return Found(cards) if cards else Empty("the recorded machine has no card of this manufacturer")
+
+    async def measure(self, manufacturer: str) -> Measured | Failed:
+        """Return idle cards: a recording holds what cards are, not what they did."""
+        return Measured(
+            tuple(
+                CardUsage(
+                    uuid=card.uuid,
+                    memory_mib=card.memory_mib,
+                    memory_used_mib=0 if card.memory_mib else None,
+                    cores=0,
+                    process_memory="",
+                    process_cores="",
+                )
+                for card in self.cards
+                if card.manufacturer == manufacturer and card.uuid and card.health != "lost"
+            )
+        )
 
 
 def load_fleet(path: Path) -> dict[str, RecordedDetector]:

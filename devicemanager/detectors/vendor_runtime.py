@@ -29,15 +29,19 @@ _PARTITIONING = frozenset({"hygon", "thead"})
 
 def detect(manufacturer: str, package: Any = None) -> Answer:
     """Return the cards the package lists for a manufacturer."""
-    if package is None:
-        try:
-            package = importlib.import_module(f"gpustack_runtime.detector.{manufacturer}")
-        except ImportError:
-            return Empty("the Python package gpustack-runtime is not installed")
-    devices = getattr(package, _CLASSES[manufacturer])().detect_info()
+    try:
+        devices = detector_of(manufacturer, package).detect_info()
+    except ImportError:
+        return Empty("the Python package gpustack-runtime is not installed")
     if devices is None:
         return Empty("the vendor's library is not installed or does not start")
     return Found(tuple(_card(manufacturer, device) for device in devices))
+
+
+def detector_of(manufacturer: str, package: Any = None) -> Any:
+    """Return the package's detector of a manufacturer; ImportError when the package is not installed."""
+    module = package or importlib.import_module(f"gpustack_runtime.detector.{manufacturer}")
+    return getattr(module, _CLASSES[manufacturer])()
 
 
 def _card(manufacturer: str, device: Any) -> RawCard:
