@@ -30,7 +30,7 @@ Manifest = dict[str, Any]
 
 API_VERSION = "rbac.authorization.k8s.io/v1"
 _API_GROUP = "rbac.authorization.k8s.io"
-_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
+_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 _READS = frozenset({"get", "list", "watch"})
 _NAME_FIELD = "metadata.name="
 

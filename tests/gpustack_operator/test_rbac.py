@@ -264,6 +264,13 @@ def test_nothing_is_granted_wholesale(process: Process) -> None:
         assert [s["name"] for s in binding["subjects"]] == [process.account]
 
 
+@pytest.mark.parametrize("process", processes(), ids=lambda each: str(each.name))
+def test_no_verb_is_lost(process: Process) -> None:
+    granted = {verb for verbs in process.grants.values() for verb in verbs}
+    roles = [obj for obj in manifests(process) if obj["kind"].endswith("Role")]
+    assert granted == {verb for role in roles for rule in role["rules"] for verb in rule["verbs"]}
+
+
 def test_another_namespace() -> None:
     for process in processes("elsewhere"):
         for obj in manifests(process, "elsewhere"):
