@@ -1,0 +1,1 @@
+"""The aggregated API behind a real kube-apiserver."""
