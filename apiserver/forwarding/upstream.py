@@ -72,8 +72,8 @@ def _query(info: RequestInfo, manager: str) -> Iterator[tuple[str, str]]:
     if info.verb == "watch":
         yield "watch", "true"
         if info.name:  # the old form of watching one object, which upstream may not serve
-            one = f"metadata.name={info.name}"
-            given["fieldSelector"] = ",".join(filter(None, (given.get("fieldSelector", ""), one)))
+            one = f"metadata.name={info.name}"  # first: a client's selector may end in the escape of a comma
+            given["fieldSelector"] = ",".join(filter(None, (one, given.get("fieldSelector", ""))))
     if manager and not given.get("fieldManager"):
         given["fieldManager"] = manager
     yield from given.items()

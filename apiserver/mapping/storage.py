@@ -79,8 +79,8 @@ class MappedStorage:
         """Return the options of the backing list: the client's selectors and the kind's own."""
         version = str(options.resource_version or "")  # 0 accepts any state, the newest one too
         return BackingOptions(
-            label_selector=_joined(info.query.get("labelSelector", ""), self._mapping.label_selector),
-            field_selector=_joined(_field_selector(info), self._mapping.field_selector),
+            label_selector=_joined(self._mapping.label_selector, info.query.get("labelSelector", "")),
+            field_selector=_joined(self._mapping.field_selector, _field_selector(info)),
             limit=options.limit or (0 if options.continue_token else PAGE),
             continue_token=options.continue_token,
             resource_version=version,
@@ -318,12 +318,13 @@ class MappedStorage:
 
 
 def _joined(*selectors: str) -> str:
+    """Join selectors, ours first: a client's may end in the escape of a comma."""
     return ",".join(filter(None, selectors))
 
 
 def _field_selector(info: RequestInfo) -> str:
     one = f"metadata.name={info.name}" if info.name and info.verb == "watch" else ""
-    return _joined(info.query.get("fieldSelector", ""), one)
+    return _joined(one, info.query.get("fieldSelector", ""))
 
 
 def _scoped(body: Object) -> Object:

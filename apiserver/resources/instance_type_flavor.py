@@ -120,7 +120,7 @@ def rows_of(flavors: Sequence[Object], version: str, *, aware: bool) -> list[Row
 
 
 def _selector(call: Call) -> str:
-    return ",".join(filter(None, (call.info.query.get("labelSelector", ""), _OPERATOR_FLAVORS)))
+    return ",".join(filter(None, (_OPERATOR_FLAVORS, call.info.query.get("labelSelector", ""))))
 
 
 def _flavors(call: Call, version: str, match: str) -> BackingOptions:

@@ -156,7 +156,8 @@ def _fields(info: RequestInfo) -> FieldSelector:
     selector = parse_fields(text)
     if selector.required("metadata.name") not in ("", info.name):
         raise status.bad_request("field selector metadata.name does not match the requested name")
-    return parse_fields(",".join(filter(None, (text, f"metadata.name={info.name}"))))
+    # The path's name first: a selector may end in the escape of a comma.
+    return parse_fields(",".join(filter(None, (f"metadata.name={info.name}", text))))
 
 
 def write_options(info: RequestInfo, *, default_manager: str) -> WriteOptions:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from apiserver.rest import status
+from apiserver.rest.selectors import parse_fields
 
 _WRITE = frozenset({"dryRun", "fieldManager", "fieldValidation"})
 _LIST = frozenset(
@@ -226,9 +227,11 @@ def integer(query: Mapping[str, str], key: str) -> int | None:
 
 
 def _selected_name(query: Mapping[str, str]) -> str:
+    """Return the name a field selector pins, read as the storage reads it: a comma may be escaped."""
     selector = query.get("fieldSelector", "")
-    for term in selector.split(","):
-        key, equals, value = term.partition("=")
-        if key == "metadata.name" and equals:
-            return value.removeprefix("=")
-    return ""
+    if not selector:
+        return ""
+    try:
+        return parse_fields(selector).required("metadata.name")
+    except status.Refusal:
+        return ""  # refused where the options are read

@@ -334,6 +334,23 @@ def test_bad_input_gets_a_status(row: tuple[int, str, str, Any, str]) -> None:
     run(test)
 
 
+def test_a_selector_cannot_swallow_the_watched_name() -> None:
+    async def test(server: Server) -> None:
+        for name in "ab":
+            await server.ok("POST", ONES, instance(name))
+        swallowing = "fieldSelector=metadata.name!%3Dz%5C"
+        for target in (f"{V1}/watch/namespaces/team/instances/a", f"{ONES}/a"):
+            async with server.watch(f"{target}?watch=true&{swallowing}&timeoutSeconds=1") as watch:
+                assert (await watch.next())["object"]["metadata"]["name"] == "a"
+                await server.ok("PATCH", f"{ONES}/b", {"metadata": {"labels": {"x": "y"}}}, content_type=MERGE)
+                await server.ok(
+                    "PATCH", f"{ONES}/a", {"metadata": {"labels": {"x": str(len(target))}}}, content_type=MERGE
+                )
+                assert (await watch.next())["object"]["metadata"]["name"] == "a"
+
+    run(test)
+
+
 def test_a_thousand_selector_terms_reach_upstream() -> None:
     async def test(server: Server) -> None:
         terms = ",".join(f"k{number}=v" for number in range(1000))

@@ -124,3 +124,21 @@ def answer(path: bytes, query: bytes) -> RequestInfo | Refusal:
         return parse("GET", path, query)
     except Refusal as refused:
         return refused
+
+
+@pytest.mark.parametrize(
+    ("selector", "name"),
+    [
+        ("metadata.name%3Da", "a"),
+        ("metadata.name%3D%3Da", "a"),
+        ("x%3Dy,metadata.name%3Da", "a"),
+        ("metadata.name!%3Da", ""),
+        # One term, whose value holds an escaped comma: it selects everything, so no name may be judged.
+        ("metadata.name!%3Dz%5C,metadata.name%3Da", ""),
+        ("metadata.name%3Da%5C,b", "a,b"),
+        ("nonsense,metadata.name%3Da", ""),
+    ],
+)
+def test_the_name_a_selector_pins(selector: str, name: str) -> None:
+    info = parse("GET", b"/apis/g/v1/things", f"fieldSelector={selector}".encode())
+    assert info.selected_name == name
