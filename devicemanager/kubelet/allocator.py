@@ -1,6 +1,6 @@
 """Allocate, from the kubelet's call to its answer (spec 06 §7).
 
-For: the plugins of all modes and manufacturers of a node. In: ids. Out: what the container runtime is told, or `Refused`.
+For: the plugins of all modes and manufacturers of a node. In: ids. Out: what the container runtime is told.
 The steps, and what a crash after each of them leaves behind:
   1. decided and reserved, under the node's lock  -> nothing: memory is gone, the kubelet hears an error, the Pod fails;
   2. partitions bound on the hardware            -> a marker naming the Pod: bound again, or reclaimed once it is dead;
@@ -262,7 +262,7 @@ class Allocator:
 
     def _withdraw(self, decided: _Decided) -> None:
         """Give back what was decided: the container holds what it held before, and its annotation will say so."""
-        self._ledger.reserve(decided.waiting.pod, decided.waiting.name, decided.before)
+        self._ledger.reserve(decided.waiting.pod, decided.waiting.name, decided.before, unwritten=True)
         task = asyncio.create_task(self._give_back(decided), name="give back")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -271,11 +271,12 @@ class Allocator:
         pause = self._options.give_back_s
         while True:
             held = self._ledger.reservations.get(decided.key)
-            if held is None or held.entry != decided.before:
-                return  # decided anew meanwhile
+            if held is None or not held.unwritten:
+                return  # decided anew meanwhile, or the Pod is gone
             try:
                 # What the cache shows proves nothing here: a write that timed out may still land.
                 await self._recorder.record(decided.waiting.pod, sure=True)
+                self._ledger.reserve(decided.waiting.pod, decided.waiting.name, decided.before)
                 return
             except PodGone:
                 self._ledger.release(decided.waiting.pod, decided.waiting.name)

@@ -79,17 +79,17 @@ class Serving:
         await server.start()
         try:
             own.rename(self._path)
-            await self._stay_registered(_inode(self._path))
+            await self._stay_registered(_identity(self._path))
         finally:
             self.registered = False
             await server.stop(None)  # the next generation binds after this one has let go
 
-    async def _stay_registered(self, own: int) -> None:
+    async def _stay_registered(self, own: tuple[int, int] | None) -> None:
         """Return when the socket is gone."""
-        known_kubelet = 0
+        known_kubelet = None
         while True:
-            kubelet, found = _inode(self._kubelet.path), _inode(self._path)
-            if not found:
+            kubelet, found = _identity(self._kubelet.path), _identity(self._path)
+            if found is None:
                 log.info("plugin socket removed", extra={"resource": self.plugin.resource.name})
                 return
             if found != own:
@@ -123,9 +123,13 @@ class Serving:
         self.trouble = trouble
 
 
-def _inode(path: Path) -> int:
-    """Return what tells a file from its successor; 0 when there is none (or it may not be looked at)."""
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from its successor; None when there is none (or it may not be looked at).
+
+    File systems give the inode's number of a file just removed to the next one, so the time of making counts too.
+    """
     try:
-        return os.stat(path).st_ino
+        found = os.stat(path)
     except OSError:
-        return 0
+        return None
+    return found.st_ino, found.st_mtime_ns

@@ -132,10 +132,13 @@ class NodeLedger:
             self._current = self.snapshot()
         return self._current
 
-    def reserve(self, pod: Mapping[str, Any], container: str, entry: Entry | None) -> None:
-        """Let `entry` count for a container instead of its annotation, from now on; None withdraws it."""
+    def reserve(self, pod: Mapping[str, Any], container: str, entry: Entry | None, *, unwritten: bool = False) -> None:
+        """Let `entry` count for a container instead of its annotation, from now on; None withdraws it.
+
+        `unwritten`: until told otherwise, even if the annotation says the same.
+        """
         seen = self.cached(pod) is not None
-        self.reservations.put(container, Reservation(pod, entry, self._clock.now(), seen))
+        self.reservations.put(container, Reservation(pod, entry, self._clock.now(), seen, unwritten))
         self.wake()
 
     def release(self, pod: Mapping[str, Any], container: str) -> None:

@@ -29,6 +29,8 @@ class Reservation:
     since: float
     seen: bool
     """The Pod stood in the cache when this was made, so its absence from now on means that it is gone."""
+    unwritten: bool = False
+    """Still to be written: what the annotation says meanwhile proves nothing, a write that timed out may land."""
 
 
 class Reservations:
@@ -71,4 +73,4 @@ class Reservations:
 def _is_settled(key: ContainerKey, held: Reservation, account: Account | None, now: float) -> bool:
     if account is None:
         return held.seen or now - held.since > _UNSEEN_S
-    return account.entry(key[1]) == held.entry
+    return not held.unwritten and account.entry(key[1]) == held.entry

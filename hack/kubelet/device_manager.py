@@ -61,6 +61,7 @@ class DeviceManager:
         self._rng = rng
         self._server: grpc.aio.Server | None = None
         self._in_use: dict[str, set[str]] = {}
+        self._left: list[PluginClient] = []
 
     async def start(self) -> None:
         """Wipe the folder, remember, listen."""
@@ -74,6 +75,9 @@ class DeviceManager:
         """Stop listening and hang up."""
         for endpoint in self.endpoints.values():
             await _stop(endpoint)
+        for client in self._left:
+            await client.close()
+        self._left.clear()
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
@@ -198,8 +202,8 @@ class DeviceManager:
         endpoint.unhealthy |= endpoint.healthy
         endpoint.healthy = set()
         endpoint.client = None
+        self._left.append(client)  # a call may still be under way
         self.changed.set()
-        await client.close()
 
     def _save(self) -> None:
         given: Iterable[Given] = (Given(*key, ids) for key, ids in self.given.items())
