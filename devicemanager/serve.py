@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def open_detector(
     clock: Clock, registry: Manufacturers, *, recorded: str = "", no_pci_check: bool = False, root: Path = Path("/")
-) -> AsyncIterator[Detector]:
-    """Open the detector of a recorded machine file, or of this host when none is named."""
+) -> AsyncIterator[HostDetector | RecordedDetector]:
+    """Open the detector, which also measures, of a recorded machine file, or of this host when none is named."""
     if recorded:
         yield RecordedDetector.load(Path(recorded))
         return

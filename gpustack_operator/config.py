@@ -75,6 +75,22 @@ def _certificate_folder(value: str) -> str:
     return f"no found {', '.join(missing)}" if missing else ""
 
 
+def _existing_folder(value: str) -> str:
+    return "" if Path(value).is_dir() else "should name an existing directory"
+
+
+def _absolute_path(value: str) -> str:
+    return "" if value.startswith("/") else "should be an absolute path"
+
+
+def _output(value: str) -> str:
+    return "" if value in ("table", "yaml", "json") else "should be table, yaml or json"
+
+
+def _container_tool(value: str) -> str:
+    return "" if value in ("", "docker", "nerdctl", "ctr") else "should be docker, nerdctl or ctr"
+
+
 def _log_format(value: str) -> str:
     return "" if value in ("text", "json") else "should be text or json"
 
@@ -243,6 +259,81 @@ class AgentOptions:
     fleet: str = option(
         "", "publish every machine of a recorded fleet file from this one process", check=_existing_file
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PluginOptions:
+    """Device plugin."""
+
+    # Plugins' own sockets stand beside it; the listing of who holds what is looked for in ../pod-resources.
+    kube_socket: str = option(
+        "",
+        "socket on which the kubelet registers plugins; empty: the kubelet's default, and none on a recorded machine",
+    )
+    no_shared: bool = option(False, "do not offer shares of cards", parse=parse_bool, shown="false")
+    no_sliced: bool = option(False, "do not offer software slices of cards", parse=parse_bool, shown="false")
+    no_partitioned: bool = option(False, "do not offer hardware partitions", parse=parse_bool, shown="false")
+    identify_by_kubelet: bool = option(
+        True,
+        "ask the kubelet which container waits, and check the ledger against its listing",
+        parse=parse_bool,
+        env="GPUSTACK_DEVICE_PLUGIN_IDENTIFY_BY_KUBELET",
+        shown="true",
+    )
+    sliced_allocate_gate: bool = option(
+        True,
+        "refuse a slice that does not fit beside the others of its card",
+        parse=parse_bool,
+        env="GPUSTACK_DEVICE_PLUGIN_SLICED_ALLOCATE_GATE",
+        shown="true",
+    )
+    release_terminated_pods: bool = option(
+        True,
+        "free whole cards, shares and slices of ended Pods before they are deleted",
+        parse=parse_bool,
+        env="GPUSTACK_LEDGER_RELEASE_TERMINATED_PODS",
+        shown="true",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputOptions:
+    """Output."""
+
+    output: str = option("table", "table for people, yaml or json for machines", check=_output)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WatchOptions:
+    """Watching."""
+
+    watch: float = option(
+        0.0, "measure again after this time until interrupted; 0s measures once", parse=parse_duration, shown="0s"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InjectionOptions:
+    """Injection."""
+
+    # The slicing libraries are the vendors' own and are no part of this product: somebody has to place them.
+    library_root: str = option(
+        "/var/lib/gpustack/operator/lib", "where the slicing libraries are expected on the node", check=_absolute_path
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreflightOptions:
+    """Preflight."""
+
+    dry_run: bool = option(
+        False, "write nothing, change no mode, print the commands instead", parse=parse_bool, shown="false"
+    )
+    # Without an image nothing is pulled and no container is started.
+    probe_image: str = option("", "image with sh and grep in which a slice is tried; empty runs no container")
+    # In the agent's Pod the node's tree is mounted, by the chart at /host; on the node itself it is the root.
+    host_root: str = option("/", "where the node's file tree is", check=_existing_folder)
+    runtime: str = option("", "docker, nerdctl or ctr; empty asks the node", check=_container_tool)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

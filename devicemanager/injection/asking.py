@@ -52,7 +52,7 @@ def slice_percentage(claim: Claim, group: Mapping[str, Any], card: Mapping[str, 
         memory_percentage=whole(claim.memory_percentage),
         memory_mib=whole(claim.memory_mib),
     )
-    return cores_percentage(asked, _facts(group, card))
+    return cores_percentage(asked, card_facts(group, card))
 
 
 def _claim(grant: Grant, registry: Manufacturers) -> ContainerClaim:
@@ -74,7 +74,7 @@ def _claim(grant: Grant, registry: Manufacturers) -> ContainerClaim:
 
 
 def _card(granted: GrantedCard, claim: ContainerClaim, *, holder: str, markers: Markers | None) -> Card:
-    card = _facts(granted.group, granted.card)
+    card = card_facts(granted.group, granted.card)
     window = granted.windows[0] if granted.windows else None
     partition = None
     if markers is not None:
@@ -103,7 +103,8 @@ def _card(granted: GrantedCard, claim: ContainerClaim, *, holder: str, markers: 
     )
 
 
-def _facts(group: Mapping[str, Any], card: Mapping[str, Any]) -> Card:
+def card_facts(group: Mapping[str, Any], card: Mapping[str, Any]) -> Card:
+    """Return what a Devices object says of a card."""
     return Card(
         id=as_str(card.get("id")),
         index=as_int(card.get("index")),

@@ -56,6 +56,10 @@ class Host:
         """Say whether anything stands at a path."""
         return self._at(path).exists()
 
+    def is_link(self, path: str) -> bool:
+        """Say whether a path is a symbolic link."""
+        return self._at(path).is_symlink()
+
     def node(self, path: str) -> NodeFacts | None:
         """Return the facts of a device node, None where nothing stands."""
         try:
