@@ -149,4 +149,5 @@ class ApiServiceInstaller:
             return  # gone, or somebody else's by now
 
     def _say(self, level: int, what: str, name: str, *, reason: str = "") -> None:
-        log.log(level, what, extra={"kind": API_SERVICE.kind, "object": name, "reason": reason})
+        why = {"reason": reason} if reason else {}
+        log.log(level, what, extra={"kind": API_SERVICE.kind, "object": name, **why})

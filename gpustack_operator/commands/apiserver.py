@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import socket
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -13,7 +14,7 @@ import uvloop
 from api.settings import seeds_of
 from apiserver.app import AppOptions
 from apiserver.process import ApiServer, ProcessOptions
-from apiserver.serving.listener import bind
+from apiserver.serving.listener import MOST_CONNECTIONS, bind
 from apiserver.serving.shutdown import Shutdown, Times
 from gpustack_operator.config import ApiServerOptions, KubeOptions, LogOptions, ServiceOptions
 from gpustack_operator.processes import connect, start_logging
@@ -31,6 +32,7 @@ def run(
 ) -> None:
     """Serve until SIGTERM."""
     start_logging(logs)
+    allow_connections()
     placed = placement(kube, service, options, environ)
     bound = bind(options.bind_address, options.secure_port)
     uvloop.run(serve(kube, placed, bound, environ=environ))
@@ -53,6 +55,13 @@ async def serve(
         await server.run()
     finally:
         await client.connection.close()
+
+
+def allow_connections() -> None:
+    """Let this process open as many files as it may: the customary 1,024 are fewer than the listener takes."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * MOST_CONNECTIONS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
 
 
 def placement(

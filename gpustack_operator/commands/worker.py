@@ -44,6 +44,7 @@ def run(
 ) -> None:
     """Serve and reconcile until SIGTERM."""
     start_logging(logs)
+    apiserver.allow_connections()
     placed: ProcessOptions = apiserver.placement(kube, service, options, environ)
     registry = environment_of(environ)
     presets = unit_resource_presets()
