@@ -55,6 +55,7 @@ format: setup ## Mend format and lint where a tool can
 .PHONY: generate
 generate: setup ## Write the generated files: CRDs, RBAC, reference pages, protocol messages
 	@$(BIN)/python -m gpustack_operator.generate
+	@$(BIN)/python -m tests.protocol.differences
 
 .PHONY: lock
 lock: setup ## Resolve the dependencies anew
