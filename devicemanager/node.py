@@ -1,0 +1,170 @@
+"""The second half of a node's agent: who holds which card, and the device plugin.
+
+For: `serve`. In: a client, the node's name, where the kubelet listens, what acts on the host.
+Out: runs until cancelled.
+Promises: no plugin is served before the node's Pods and inventory are known; the ledger is published also where no
+kubelet can be reached; on a recorded machine partitions are simulated and files go to a folder of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from api.ledger.modes import Mode
+from devicemanager.answers import RawCard
+from devicemanager.injection.entrance import Drivers, HostInjector
+from devicemanager.injection.host import Host
+from devicemanager.injection.site import PODS_ROOT, Site
+from devicemanager.kubelet.allocator import Allocator, AllocatorOptions
+from devicemanager.kubelet.grant import Injector, Partitions
+from devicemanager.kubelet.plugin_manager import MODES, PluginManager
+from devicemanager.kubelet.pod_resources import PodResources
+from devicemanager.kubelet.serving import KubeletSocket
+from devicemanager.kubelet.visibility import Shower
+from devicemanager.ledger.kubelet_word import Kubelet, KubeletWord
+from devicemanager.ledger.node_ledger import NodeLedger
+from devicemanager.ledger.publishing import LedgerPublisher
+from devicemanager.partitions.binder import NodePartitions
+from devicemanager.partitions.keeper import Keeper
+from devicemanager.partitions.markers import Markers
+from devicemanager.partitions.mig import nvidia_driver, thead_driver
+from devicemanager.partitions.port import PartitionDriver
+from devicemanager.partitions.simulated import simulate
+from devicemanager.partitions.work_folders import WorkFolders
+from kube.client import Client
+from kube.clock import Clock
+from kube.reconciler import Selection
+from kube.runtime import Manager
+from kube.tasks import Health
+from nodefeature.kinds import DEVICES, POD
+from nodefeature.manufacturers import Manufacturers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginOptions:
+    """How a node's device plugin works."""
+
+    registry: Manufacturers
+    manufacturers: Collection[str]
+    socket: KubeletSocket
+    modes: Sequence[Mode] = MODES
+    identify_by_kubelet: bool = True
+    sliced_gate: bool = True
+    release_terminated: bool = True
+
+    @property
+    def pod_resources(self) -> Path:
+        """Return the socket that lists who holds what; it stands beside the plugins' folder."""
+        return self.socket.folder.parent / "pod-resources" / "kubelet.sock"
+
+
+class SilentKubelet:
+    """A kubelet that is not to be asked."""
+
+    async def word(self) -> KubeletWord | None:
+        """Return nothing."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class HostActors:
+    """What acts on the host."""
+
+    injector: Injector
+    partitions: Partitions
+
+
+def host_actors(clock: Clock, registry: Manufacturers) -> HostActors:
+    """Return what acts on this machine's own hardware."""
+    drivers = {"nvidia": nvidia_driver(), "thead": thead_driver()}
+    return _actors(clock, Host(), Site(registry=registry), drivers, Path(PODS_ROOT))
+
+
+def recorded_actors(clock: Clock, registry: Manufacturers, cards: Sequence[RawCard], root: Path) -> HostActors:
+    """Return what acts on a recorded machine: simulated partitions, files below `root`."""
+    makers = sorted({card.manufacturer for card in cards if card.partition_mode == "enabled"})
+    drivers = {maker: simulate(card for card in cards if card.manufacturer == maker) for maker in makers}
+    return _actors(clock, Host(root), Site(registry=registry), drivers, root / PODS_ROOT.lstrip("/"))
+
+
+def _actors(
+    clock: Clock, host: Host, site: Site, drivers: Mapping[str, PartitionDriver], pods_root: Path
+) -> HostActors:
+    keepers = [Keeper(maker, driver, Markers(host, site.pods_root, maker)) for maker, driver in drivers.items()]
+    partitions = NodePartitions(keepers, WorkFolders(pods_root), clock)
+    return HostActors(HostInjector(site, host, Drivers(), proves=partitions.proves), partitions)
+
+
+class NodePlugins:
+    """One node's ledger and plugins."""
+
+    def __init__(
+        self, client: Client, clock: Clock, node_name: str, options: PluginOptions, actors: HostActors
+    ) -> None:
+        self._actors = actors
+        self.manager = Manager(
+            client,
+            selections={
+                POD: Selection(field_selector=f"spec.nodeName={node_name}"),
+                DEVICES: Selection(field_selector=f"metadata.name={node_name}"),
+            },
+            clock=clock,
+        )
+        kubelet: Kubelet = PodResources(options.pod_resources) if options.identify_by_kubelet else SilentKubelet()
+        self.ledger = NodeLedger(
+            node_name, self.manager.caches, options.registry, clock, release_terminated=options.release_terminated
+        )
+        self.publisher = LedgerPublisher(
+            client,
+            self.manager.caches,
+            clock,
+            ledgers={node_name: self.ledger},
+            kubelets={node_name: kubelet},
+            live_pods=self._live,
+        )
+        self.manager.add(self.publisher)
+        self.plugins = self._plugins(client, clock, options, kubelet)
+
+    @property
+    def unready(self) -> str:
+        """Say what is not served yet; empty when all is."""
+        return "; ".join(filter(None, [*self.manager.health.ready_faults(), self.plugins.unready]))
+
+    def watch_over(self, health: Health) -> None:
+        """Show what is not served yet among a process's checks."""
+        health.add_check("plugins", lambda: self.unready)
+
+    async def run(self) -> None:
+        """Publish and serve until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.manager.run(), name="ledger")
+            for kind in (POD, DEVICES):
+                await self.manager.synced(kind).wait()
+            group.create_task(self.plugins.run(), name="plugins")
+
+    async def _live(self, _node: str, pods: frozenset[str]) -> None:
+        await self._actors.partitions.live(pods)
+
+    def _plugins(self, client: Client, clock: Clock, options: PluginOptions, kubelet: Kubelet) -> PluginManager:
+        injector, partitions = self._actors.injector, self._actors.partitions
+        return PluginManager(
+            self.ledger,
+            Allocator(
+                self.ledger,
+                client,
+                clock,
+                kubelet=kubelet,
+                injector=injector,
+                partitions=partitions,
+                options=AllocatorOptions(sliced_gate=options.sliced_gate),
+            ),
+            Shower(self.ledger, clock, kubelet=kubelet, injector=injector),
+            clock,
+            kubelet=kubelet,
+            socket=options.socket,
+            manufacturers=options.manufacturers,
+            modes=options.modes,
+        )
