@@ -127,7 +127,8 @@ DECLARATIONS: tuple[Declaration, ...] = (
         "workload-tolerations",
         "",
         or_blank(taint_keys, ()),
-        "Taint keys that flavors tolerate beside the vendors' and our own, and that workloads therefore get.",
+        "Taint keys that flavors tolerate beside the vendors' and our own, and that workloads therefore get. "
+        "Changing it makes the flavors anew, which drains the queues in use.",
         "comma-separated taint keys, or blank",
         _wakes("node_flavor"),
     ),
@@ -140,7 +141,8 @@ DECLARATIONS: tuple[Declaration, ...] = (
     _flag(
         "instance-type-mixed-on-node",
         True,
-        "Accelerated nodes contribute to CPU pools too.",
+        "Accelerated nodes contribute to CPU pools too. Changing it makes the CPU flavors anew, which drains the CPU "
+        "queues in use.",
         "node_feature",
         "node_flavor",
     ),
@@ -164,7 +166,6 @@ DECLARATIONS: tuple[Declaration, ...] = (
         "the device queues in use.",
         "node_flavor",
         "instance_type",
-        "node_queue",
     ),
     _image(
         "kv-cache-backend-image",

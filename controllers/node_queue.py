@@ -12,21 +12,29 @@ State: facts of nodes read before (`PoolNodes`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from controllers.node_view import FEATURES_BY_NODE
 from controllers.ownership import is_our_flavor, is_our_queue
-from controllers.pool_nodes import NodeFacts, PoolNodes
+from controllers.pool_nodes import PoolNodes
 from controllers.queue_checks import is_our_check, queue_checks
-from controllers.queue_migration import Decision, Verdict, Want, decide
-from controllers.queue_plan import Flavor, build_plan, pool_flavors, raw_groups, read_flavor, refuse_plan, sort_flavors
-from controllers.queue_state import QUEUE_ANNOTATIONS, TOPOLOGY_READY, UNSET, Condition, QueueState, read_queue
+from controllers.queue_migration import AWAITING_QUEUE_STATUS, NO_FLAVORS, Decision, Verdict, Want, decide
+from controllers.queue_plan import Refusal, build_plan, pool_flavors, raw_groups, read_flavor, refuse_plan, sort_flavors
+from controllers.queue_state import (
+    MIGRATION_PHASE,
+    QUEUE_ANNOTATIONS,
+    TOPOLOGY_READY,
+    UNSET,
+    Condition,
+    QueueState,
+    read_queue,
+)
 from controllers.settings import LiveSettings, wakes
 from kube.client import Client
 from kube.clock import Clock, second_time
 from kube.reconciler import DONE, Caches, Index, Key, Object, Outcome, Rule, Watch
-from nodefeature.fields import annotations_of, as_int, as_maps, as_str, at, is_deleting, labels_of, name_of, str_map
+from nodefeature.fields import annotations_of, as_int, as_maps, as_str, at, is_deleting, labels_of, name_of
 from nodefeature.kinds import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
@@ -43,14 +51,27 @@ from nodefeature.pool import matches, pool_flavor_selector
 log = logging.getLogger(__name__)
 
 WINDOW_S = 3.0
+MOVED_S = 0.5
+"""Flavors that come or go do so together, and a queue waits for them; a count that grows can wait."""
 
 
 def _queue_changed(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
-    """Run a queue for what people and reconcilers write, not for Kueue's status."""
+    """Run a queue for what people and reconcilers write; for Kueue's status only when a step waits for it."""
     if new is None or not is_our_queue(new):
         return ()
     same = old is not None and _written(old) == _written(new) and not _verdict_lost(old, new)
-    return () if same else (Key(name_of(new)),)
+    return () if same and not _step_is_due(old, new) else (Key(name_of(new)),)
+
+
+def _step_is_due(old: Object | None, new: Object) -> bool:
+    """Say whether Kueue has reached what a change of plan waits for: it saw the queue, stopped it, or let all go."""
+    waits = MIGRATION_PHASE in annotations_of(new) or _verdict(new)[1:2] in ((AWAITING_QUEUE_STATUS,), (NO_FLAVORS,))
+    return old is not None and waits and _reached(old) != _reached(new)
+
+
+def _reached(queue: Object) -> tuple[bool, bool, bool]:
+    state = read_queue(queue)
+    return state.observed, state.stopped, state.reserved
 
 
 def _verdict_lost(old: Object, new: Object) -> bool:
@@ -86,6 +107,12 @@ def queues_of_flavor(old: Object | None, new: Object | None, caches: Caches) -> 
     return keys
 
 
+def queues_of_moved_flavor(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    """Return the queues that select a flavor which came, went, or is on its way out."""
+    stays = old is not None and new is not None and is_deleting(old) == is_deleting(new)
+    return () if stays else queues_of_flavor(old, new, caches)
+
+
 def _queues_of_topology(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
     if old is not None and new is not None:
         return ()
@@ -110,6 +137,7 @@ class NodeQueue:
     NAME: ClassVar[str] = "node_queue"
     WATCHES: ClassVar[tuple[Watch, ...]] = (
         Watch(CLUSTER_QUEUE, _queue_changed),
+        Watch(RESOURCE_FLAVOR, queues_of_moved_flavor, window_s=MOVED_S),
         Watch(RESOURCE_FLAVOR, queues_of_flavor, window_s=WINDOW_S),
         Watch(TOPOLOGY, _queues_of_topology, window_s=WINDOW_S),
         Watch(ADMISSION_CHECK, _queues_of_check, window_s=WINDOW_S),
@@ -156,9 +184,10 @@ class NodeQueue:
         raw = pool_flavors(self.caches[RESOURCE_FLAVOR].list(), selector) if selector else []
         flavors = sort_flavors(flavor for flavor in map(read_flavor, raw) if flavor is not None)
         topologies = (name_of(t) for t in self.caches[TOPOLOGY].list() if not is_deleting(t))
-        refusal = (
-            refuse_plan(state, flavors, topologies, await self._settled_nodes(selector, flavors)) if flavors else None
-        )
+        refusal: Refusal | None = None
+        if flavors:
+            nodes = await self._nodes.of(selector)
+            refusal = await refuse_plan(state, flavors, topologies, nodes, in_transit=self._in_transit(selector))
         return Want(
             plan=build_plan(flavors),
             refusal=refusal,
@@ -170,19 +199,11 @@ class NodeQueue:
             drain_when_empty=settings.instance_type_drain_when_no_flavors,
         )
 
-    async def _settled_nodes(self, selector: dict[str, str], live: Iterable[Flavor]) -> list[NodeFacts]:
-        """Return the pool's nodes but those whose only flavor is going: Kueue keeps it until the queue lets it go, and
-        only then can it be made again."""
-        nodes = await self._nodes.of(selector)
-        going = [str_map(at(flavor, "spec", "nodeLabels")) for flavor in self._going_flavors(selector)]
-        if not going:
-            return nodes
-        staying = [flavor.node_labels for flavor in live]
-        return [n for n in nodes if _in_any(n, staying) or not _in_any(n, going)]
-
-    def _going_flavors(self, selector: dict[str, str]) -> list[Object]:
+    def _in_transit(self, selector: dict[str, str]) -> bool:
+        """Say whether a flavor of the pool is going: Kueue keeps it until the queue lets it go, and only then can it
+        be made again for its nodes."""
         flavors = self.caches[RESOURCE_FLAVOR].list()
-        return [f for f in flavors if is_deleting(f) and is_our_flavor(f) and matches(selector, labels_of(f))]
+        return any(is_deleting(f) and is_our_flavor(f) and matches(selector, labels_of(f)) for f in flavors)
 
     async def _write_queue(self, queue: Object, decision: Decision) -> Object:
         patch = queue_patch(decision)
@@ -209,10 +230,6 @@ class NodeQueue:
         # A merge patch replaces the whole list; the version makes sure that Kueue's condition in it is the newest.
         patch = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
         await self.client.patch(CLUSTER_QUEUE, name_of(queue), patch, subresource="status")
-
-
-def _in_any(node: NodeFacts, selectors: Iterable[Mapping[str, str]]) -> bool:
-    return any(own.items() <= node.labels.items() for own in selectors)
 
 
 def queue_patch(decision: Decision) -> dict[str, Any]:

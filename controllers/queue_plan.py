@@ -15,6 +15,7 @@ from typing import Any
 from controllers.ownership import is_our_flavor
 from controllers.pool_nodes import NodeFacts
 from controllers.queue_state import TAS_QUEUE, FlavorQuotas, Group, QueueState, ResourceQuota
+from kube.pace import in_steps
 from nodefeature.credits import CREDITS_PER_ACCELERATOR
 from nodefeature.device_labels import label_count
 from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of, str_map
@@ -157,17 +158,31 @@ def raw_groups(plan: Plan) -> list[dict[str, Any]]:
     return [{"coveredResources": [plan.resource], "flavors": flavors}]
 
 
-def refuse_plan(
-    state: QueueState, flavors: Sequence[Flavor], topologies: Iterable[str], nodes: Iterable[NodeFacts]
+async def refuse_plan(
+    state: QueueState,
+    flavors: Sequence[Flavor],
+    topologies: Iterable[str],
+    nodes: Sequence[NodeFacts],
+    *,
+    in_transit: bool = False,
 ) -> Refusal | None:
-    """Return the first reason against writing the plan of `flavors` (spec 04 §8, in this order), or None."""
-    return (
+    """Return the first reason against writing the plan of `flavors` (spec 04 §8, in this order), or None.
+
+    `in_transit`: a flavor of the pool is being deleted, so nodes without one wait for the next and are no reason.
+    """
+    refusal = (
         _duplicate_resource(state)
         or _unsupported_queue(state, flavors)
         or _too_many(flavors)
         or _missing_topology(flavors, frozenset(topologies))
-        or _not_conserved(flavors, nodes)
     )
+    if refusal is not None:
+        return refusal
+    census = _Census(flavors)
+    async for part in in_steps(nodes):
+        for node in part:
+            census.count(node)
+    return census.refusal(in_transit=in_transit)
 
 
 def _duplicate_resource(state: QueueState) -> Refusal | None:
@@ -221,32 +236,39 @@ def _missing_topology(flavors: Sequence[Flavor], topologies: frozenset[str]) -> 
     return None
 
 
-def _not_conserved(flavors: Sequence[Flavor], nodes: Iterable[NodeFacts]) -> Refusal | None:
-    """Check that every node of the pool is in exactly one flavor, and every flavor counts its nodes."""
-    by_count: dict[tuple[str, str], list[Flavor]] = {}
-    for flavor in flavors:
-        # The count's key among the node labels: an older agent may spell it otherwise than the flavor's own.
-        for key in flavor.node_labels:
-            if key.endswith(COUNT):
-                by_count.setdefault((key, flavor.node_labels[key]), []).append(flavor)
-    count_keys = sorted({key for key, _ in by_count})
-    cpu_only = any(CPU_ONLY in flavor.node_labels for flavor in flavors)
-    selected = dict.fromkeys((flavor.name for flavor in flavors), 0)
-    orphan = ""
-    for node in nodes:
-        candidates = (f for key in count_keys for f in by_count.get((key, node.labels.get(key, "")), ()))
+class _Census:
+    """Checks that every node of the pool is in exactly one flavor, and every flavor counts its nodes."""
+
+    def __init__(self, flavors: Sequence[Flavor]) -> None:
+        self._flavors = flavors
+        self._by_count: dict[tuple[str, str], list[Flavor]] = {}
+        for flavor in flavors:
+            # The count's key among the node labels: an older agent may spell it otherwise than the flavor's own.
+            for key in flavor.node_labels:
+                if key.endswith(COUNT):
+                    self._by_count.setdefault((key, flavor.node_labels[key]), []).append(flavor)
+        self._count_keys = sorted({key for key, _ in self._by_count})
+        self._cpu_only = any(CPU_ONLY in flavor.node_labels for flavor in flavors)
+        self._selected = dict.fromkeys((flavor.name for flavor in flavors), 0)
+        self._overlap: tuple[str, str, str] | None = None
+        self._orphan = ""
+
+    def count(self, node: NodeFacts) -> None:
+        candidates = (f for key in self._count_keys for f in self._by_count.get((key, node.labels.get(key, "")), ()))
         matching = [f.name for f in candidates if f.node_labels.items() <= node.labels.items()]
         for name in matching:
-            selected[name] += 1
-        if len(matching) > 1:
-            return Refusal(
-                OVERLAPPING_SELECTORS,
-                f"node {node.name} is selected by flavors {matching[0]} and {matching[1]}",
-            )
+            self._selected[name] += 1
+        if len(matching) > 1 and self._overlap is None:
+            self._overlap = (node.name, matching[0], matching[1])
         # With mixing off the CPU pool is for nodes without accelerators alone.
-        if not matching and not (cpu_only and node.labels.get(ACCELERATABLE) == TRUE) and not orphan:
-            orphan = node.name
-    return _wrong_total(flavors, selected) or _orphaned(orphan)
+        if not matching and not (self._cpu_only and node.labels.get(ACCELERATABLE) == TRUE) and not self._orphan:
+            self._orphan = node.name
+
+    def refusal(self, *, in_transit: bool) -> Refusal | None:
+        if self._overlap is not None:
+            node, one, other = self._overlap
+            return Refusal(OVERLAPPING_SELECTORS, f"node {node} is selected by flavors {one} and {other}")
+        return _wrong_total(self._flavors, self._selected) or _orphaned("" if in_transit else self._orphan)
 
 
 def _wrong_total(flavors: Sequence[Flavor], selected: Mapping[str, int]) -> Refusal | None:

@@ -198,7 +198,7 @@ def test_a_change_wakes_what_it_concerns() -> None:
     new = parse(data(instance_type_aware_cpu_manufacturer="true", image_pull_policy="Always")).settings
     names = changed(DEFAULTS, new)
     assert names == {"instance-type-aware-cpu-manufacturer", "image-pull-policy"}
-    assert woken(names) == {"node_flavor", "instance_type", "node_queue"}
+    assert woken(names) == {"node_flavor", "instance_type"}
     assert woken(frozenset({"image-pull-policy"})) == frozenset()
     assert changed(new, new) == frozenset()
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from controllers.node_queue import NodeQueue
+from controllers.node_queue import MOVED_S, WINDOW_S, NodeQueue
 from controllers.queue_checks import JOINT_CHECK, JOINT_CONTROLLER, NODE_DEVICES_CHECK, NODE_DEVICES_CONTROLLER
-from controllers.queue_state import MIGRATION_PHASE, TAS_QUEUE, TOPOLOGY_READY
+from controllers.queue_state import DRAINING, MIGRATION_PHASE, MIGRATION_STOP_POLICY, NONE, TAS_QUEUE, TOPOLOGY_READY
 from kube.reconciler import Key, Object
 from nodefeature.fields import as_maps, at, name_of
 from nodefeature.kinds import ADMISSION_CHECK, CLUSTER_QUEUE, NODE, RESOURCE_FLAVOR, TOPOLOGY
@@ -18,6 +18,7 @@ from nodefeature.labels import EMPTY_PLAN_HOLD
 from tests.builders.chain import bench, ours, set_settings
 from tests.builders.fake_api import Bench, FakeApi
 from tests.builders.queues import (
+    active,
     admission_check,
     cluster_queue,
     cpu_flavor,
@@ -25,6 +26,7 @@ from tests.builders.queues import (
     flavor_nodes,
     group,
     pool_labels,
+    stopped,
     topology,
 )
 from tests.builders.rows import case_json
@@ -33,6 +35,9 @@ from tests.builders.tiny_kueue import TinyKueue
 NULLS = case_json("B019-null-fields")["objects"]
 CPU_POOL = pool_labels(acceleratable=False)
 MARK = {EMPTY_PLAN_HOLD: "true"}
+MIGRATING = {MIGRATION_PHASE: DRAINING, MIGRATION_STOP_POLICY: NONE}
+AWAITED = {"type": TOPOLOGY_READY, "status": "Unknown", "reason": "AwaitingQueueStatus"}
+EMPTY = {"type": TOPOLOGY_READY, "status": "False", "reason": "NoFlavors"}
 CREDITS = "credits.gpustack.ai/nvidia"
 DEVICE_CHECK = admission_check(NODE_DEVICES_CHECK, NODE_DEVICES_CONTROLLER)
 JOINT = admission_check(JOINT_CHECK, JOINT_CONTROLLER)
@@ -101,6 +106,51 @@ class World:
 
 def held() -> Object:
     return cluster_queue(policy="Hold", annotations=MARK)
+
+
+DRAINED = {"conditions": [stopped(2)], "reservingWorkloads": 0}
+STEPS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]] = {
+    "let all go": (MIGRATING, {**DRAINED, "reservingWorkloads": 1}, DRAINED, True),
+    "let one go": (MIGRATING, {**DRAINED, "reservingWorkloads": 2}, {**DRAINED, "reservingWorkloads": 1}, False),
+    "saw the stop": (MIGRATING, {"conditions": [active(generation=1)]}, {"conditions": [stopped(2)]}, True),
+    "no change of plan": ({}, {**DRAINED, "reservingWorkloads": 1}, DRAINED, False),
+    "awaited": (
+        {},
+        {"conditions": [AWAITED, active(generation=1)]},
+        {"conditions": [AWAITED, active(generation=2)]},
+        True,
+    ),
+    "waited out": (
+        {},
+        {"conditions": [EMPTY, stopped(2)], "reservingWorkloads": 1},
+        {"conditions": [EMPTY, stopped(2)]},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "before", "after", "want"), STEPS.values(), ids=STEPS)
+def test_kueues_status_runs_a_queue_when_a_step_waits_for_it(
+    annotations: dict[str, str], before: dict[str, Any], after: dict[str, Any], want: bool
+) -> None:
+    old, new = (cluster_queue(annotations=annotations, status=status, generation=2) for status in (before, after))
+    caches = bench(FakeApi()).caches
+    asked = [key for watch in NodeQueue.WATCHES if watch.kind is CLUSTER_QUEUE for key in watch.keys(old, new, caches)]
+    assert asked == ([Key("pool")] if want else [])
+
+
+@pytest.mark.parametrize("how", ["came", "went", "is going", "counts more"])
+def test_a_queue_waits_less_for_flavors_that_come_and_go(how: str) -> None:
+    world = World(cluster_queue())
+    one, more = device_flavor(), device_flavor(nodes=2)
+    going = {**one, "metadata": {**one["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    old, new = {"came": (None, one), "went": (one, None), "is going": (one, going), "counts more": (one, more)}[how]
+    windows = [
+        watch.window_s
+        for watch in NodeQueue.WATCHES
+        if watch.kind is RESOURCE_FLAVOR and list(watch.keys(old, new, world.bench.caches))
+    ]
+    assert min(windows) == (WINDOW_S if how == "counts more" else MOVED_S)
 
 
 def test_marked_hold_and_first_plan_fill_in_one_write() -> None:

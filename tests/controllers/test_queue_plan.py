@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,9 +40,13 @@ def quotas(flavors: Sequence[Object], labels: dict[str, str]) -> list[tuple[str,
     return list(build_plan(sort_flavors(f for f in read if f is not None)).quotas)
 
 
-def refused(flavors: Sequence[Object], nodes: Sequence[NodeFacts], queue: Object | None = None) -> str:
+def refused(
+    flavors: Sequence[Object], nodes: Sequence[NodeFacts], queue: Object | None = None, *, in_transit: bool = False
+) -> str:
     read = sort_flavors(f for f in map(read_flavor, flavors) if f is not None)
-    refusal = refuse_plan(read_queue(queue or cluster_queue()), read, TOPOLOGIES, nodes)
+    refusal = asyncio.run(
+        refuse_plan(read_queue(queue or cluster_queue()), read, TOPOLOGIES, nodes, in_transit=in_transit)
+    )
     return refusal.reason if refusal else ""
 
 
@@ -107,7 +112,7 @@ def test_b025_flavor_counts(number: int, build: Callable[..., Object]) -> None:
     flavors = [build(count=count) for count in range(1, number + 1)]
     read = sort_flavors(f for f in map(read_flavor, flavors) if f is not None)
     plan = build_plan(read)
-    refusal = refuse_plan(read_queue(cluster_queue()), read, TOPOLOGIES, facts(*flavors))
+    refusal = asyncio.run(refuse_plan(read_queue(cluster_queue()), read, TOPOLOGIES, facts(*flavors)))
     groups = raw_groups(plan)
     assert len(groups) == (1 if number else 0)
     assert sum(len(g["flavors"]) for g in groups) == number
@@ -168,7 +173,7 @@ def test_missing_topology(break_it: Callable[[Object], None]) -> None:
     break_it(flavor)
     read = read_flavor(flavor)
     assert read is not None
-    refusal = refuse_plan(read_queue(cluster_queue()), [read], TOPOLOGIES, [])
+    refusal = asyncio.run(refuse_plan(read_queue(cluster_queue()), [read], TOPOLOGIES, []))
     assert refusal is not None
     assert (refusal.reason, refusal.recheck_s) == ("MissingTopology", 30.0)
     assert name_of(flavor) in refusal.message
@@ -205,6 +210,12 @@ def test_accelerated_node_is_no_orphan_of_a_cpu_only_pool() -> None:
 def test_managed_pool_node_without_flavor_is_not_conserved() -> None:
     flavor = device_flavor()
     assert refused([flavor], facts(flavor, device_flavor(count=4))) == "NonConservedQuota"
+
+
+def test_while_a_flavor_is_going_nodes_without_one_are_no_reason_and_wrong_counts_are() -> None:
+    flavor = device_flavor()
+    assert refused([flavor], facts(flavor, device_flavor(count=4)), in_transit=True) == ""
+    assert refused([flavor], facts(flavor, nodes=2), in_transit=True) == "NonConservedQuota"
 
 
 def _edit(**labels: str | None) -> dict[str, str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
-import importlib
-import re
 from pathlib import Path
 
 import pytest
 
-from api.settings import BY_NAME, SECRET_NAME
+import controllers
+from api.settings import DECLARATIONS, SECRET_NAME, Declaration
+from controllers import RECONCILERS
 from controllers.settings import LiveSettings, SettingsWatch, changed_names, wakes
 from kube.reconciler import Key, Object
 from nodefeature.kinds import EVENT, SECRET
@@ -142,15 +143,32 @@ def test_wakes(old: Object | None, new: Object | None, reconciler: str, want: bo
     assert list(watch.keys(old, new, bench(FakeApi()).caches)) == ([Key("all")] if want else [])
 
 
-READERS = ("node_feature", "node_flavor", "instance_type", "node_queue")
+CHAIN = frozenset(reconciler.NAME for reconciler in RECONCILERS)
+LATER = frozenset({"instance"})
+"""Reconcilers that are named by a declaration and no part of the chain."""
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_who_reads_a_setting_is_woken_by_it(reader: str) -> None:
-    source = Path(importlib.import_module(f"controllers.{reader}").__file__ or "").read_text("utf-8")
-    read = [name for name in BY_NAME if re.search(rf"\.{name.replace('-', '_')}\b", source)]
-    assert read
-    assert [name for name in read if reader not in BY_NAME[name].wakes] == []
+def readers() -> dict[str, set[str]]:
+    """Return, by attribute of `Settings`, the modules of `controllers` that read it."""
+    found: dict[str, set[str]] = {}
+    for module in Path(controllers.__file__).parent.glob("*.py"):
+        for part in ast.walk(ast.parse(module.read_text("utf-8"))):
+            if isinstance(part, ast.Attribute):
+                found.setdefault(part.attr, set()).add(module.stem)
+    return found
+
+
+@pytest.mark.parametrize("declaration", DECLARATIONS, ids=lambda one: one.name)
+def test_a_setting_wakes_exactly_who_reads_it(declaration: Declaration) -> None:
+    read_by = readers().get(declaration.field, set())
+    assert read_by <= CHAIN, "a setting is read by reconcilers, who hand its value on"
+    assert declaration.wakes - LATER == read_by
+
+
+@pytest.mark.parametrize("reconciler", sorted({name for one in DECLARATIONS for name in one.wakes} - LATER))
+def test_who_is_to_be_woken_watches_the_secret(reconciler: str) -> None:
+    (chosen,) = (one for one in RECONCILERS if reconciler == one.NAME)
+    assert SECRET in {watch.kind for watch in chosen.WATCHES}
 
 
 def test_changed_names_takes_nulls() -> None:
