@@ -10,6 +10,7 @@ import pytest
 from gpustack_operator.cli import COMMANDS
 from gpustack_operator.config import (
     AgentOptions,
+    ApiServerOptions,
     DetectorOptions,
     ElectionOptions,
     HealthOptions,
@@ -43,6 +44,25 @@ REFUSED: dict[str, tuple[type[Any], dict[str, str], str]] = {
     "recording": (DetectorOptions, {"recorded": "/nowhere"}, "--recorded: should name an existing file"),
     "fleet": (AgentOptions, {"fleet": "/nowhere"}, "--fleet: should name an existing file"),
     "process": (RbacOptions, {"process": "worker"}, "--process: should be a comma separated list of: controllers"),
+    "bind address": (ApiServerOptions, {"bind_address": "all"}, "--bind-address: should be an IP address"),
+    "secure port": (ApiServerOptions, {"secure_port": "65536"}, "--secure-port: out of range"),
+    "certificates nowhere": (ApiServerOptions, {"cert_dir": "/nowhere"}, "--cert-dir: no found directory"),
+    "certificates missing": (ApiServerOptions, {"cert_dir": "/"}, "--cert-dir: no found tls.crt, tls.key"),
+    "short token cache": (
+        ApiServerOptions,
+        {"authentication_token_webhook_cache_ttl": "9s"},
+        "--authentication-token-webhook-cache-ttl: should be at least 10s",
+    ),
+    "short access cache": (
+        ApiServerOptions,
+        {"authorization_webhook_cache_authorized_ttl": "0s"},
+        "--authorization-webhook-cache-authorized-ttl: should be at least 10s",
+    ),
+    "short refusal cache": (
+        ApiServerOptions,
+        {"authorization_webhook_cache_unauthorized_ttl": "1s"},
+        "--authorization-webhook-cache-unauthorized-ttl: should be at least 10s",
+    ),
     "no process": (RbacOptions, {"process": ""}, "--process: should be a comma separated list of: controllers"),
 }
 
