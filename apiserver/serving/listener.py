@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -77,6 +78,8 @@ class Listener:
             timeout_keep_alive=keep_alive_s,
         )
         self._config.load()
+        # One warning for each malformed request: strangers would write our log.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._bound = bound
         self._tls = tls
         self._closing = closing
