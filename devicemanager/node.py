@@ -9,15 +9,18 @@ kubelet can be reached; on a recorded machine partitions are simulated and files
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from api.ledger.modes import Mode
 from devicemanager.answers import RawCard
 from devicemanager.injection.entrance import Drivers, HostInjector
 from devicemanager.injection.host import Host
-from devicemanager.injection.site import PODS_ROOT, Site
+from devicemanager.injection.reclaim import SgpuReclaimer, SmluReclaimer
+from devicemanager.injection.recorded_host import RecordedHost, host_drivers, recorded_drivers
+from devicemanager.injection.site import LIBRARY_ROOT, PODS_ROOT, Site
 from devicemanager.kubelet.allocator import Allocator, AllocatorOptions
 from devicemanager.kubelet.grant import Injector, Partitions
 from devicemanager.kubelet.plugin_manager import MODES, PluginManager
@@ -75,27 +78,59 @@ class HostActors:
 
     injector: Injector
     partitions: Partitions
+    run: Callable[[], Coroutine[Any, Any, None]]
+    """Gives back, every minute, what dead Pods held; until cancelled."""
 
 
-def host_actors(clock: Clock, registry: Manufacturers) -> HostActors:
+def host_actors(clock: Clock, registry: Manufacturers, *, library_root: str = LIBRARY_ROOT) -> HostActors:
     """Return what acts on this machine's own hardware."""
-    drivers = {"nvidia": nvidia_driver(), "thead": thead_driver()}
-    return _actors(clock, Host(), Site(registry=registry), drivers, Path(PODS_ROOT))
+    site = Site(registry=registry, library_root=library_root)
+    partitioning = {"nvidia": nvidia_driver(), "thead": thead_driver()}
+    return _actors(clock, Host(), site, host_drivers(), partitioning, pods_root=Path(PODS_ROOT))
 
 
 def recorded_actors(clock: Clock, registry: Manufacturers, cards: Sequence[RawCard], root: Path) -> HostActors:
-    """Return what acts on a recorded machine: simulated partitions, files below `root`."""
+    """Return what acts on a recorded machine: simulated drivers, files below `root`."""
     makers = sorted({card.manufacturer for card in cards if card.partition_mode == "enabled"})
-    drivers = {maker: simulate(card for card in cards if card.manufacturer == maker) for maker in makers}
-    return _actors(clock, Host(root), Site(registry=registry), drivers, root / PODS_ROOT.lstrip("/"))
+    partitioning = {maker: simulate(card for card in cards if card.manufacturer == maker) for maker in makers}
+    host, site, drivers = RecordedHost(root, cards), Site(registry=registry), recorded_drivers(cards)
+    return _actors(
+        clock,
+        host,
+        site,
+        drivers,
+        partitioning,
+        pods_root=root / PODS_ROOT.lstrip("/"),
+        reclaimers=_reclaimers(host, site, drivers, cards),
+    )
+
+
+def _reclaimers(
+    host: Host, site: Site, drivers: Drivers, cards: Sequence[RawCard]
+) -> list[Callable[[frozenset[str]], None]]:
+    buses = [card.pci_address for card in cards if card.manufacturer == "metax"]
+    numbers = [card.physical_indexes[0] for card in cards if card.manufacturer == "cambricon" and card.physical_indexes]
+    found: list[Callable[[frozenset[str]], None]] = []
+    if drivers.sgpu is not None and buses:
+        found.append(SgpuReclaimer(site, host, drivers.sgpu, lambda: buses))
+    if drivers.smlu is not None and numbers:
+        found.append(SmluReclaimer(site, host, drivers.smlu, lambda: numbers))
+    return found
 
 
 def _actors(
-    clock: Clock, host: Host, site: Site, drivers: Mapping[str, PartitionDriver], pods_root: Path
+    clock: Clock,
+    host: Host,
+    site: Site,
+    drivers: Drivers,
+    partitioning: Mapping[str, PartitionDriver],
+    *,
+    pods_root: Path,
+    reclaimers: Sequence[Callable[[frozenset[str]], None]] = (),
 ) -> HostActors:
-    keepers = [Keeper(maker, driver, Markers(host, site.pods_root, maker)) for maker, driver in drivers.items()]
-    partitions = NodePartitions(keepers, WorkFolders(pods_root), clock)
-    return HostActors(HostInjector(site, host, Drivers(), proves=partitions.proves), partitions)
+    keepers = [Keeper(maker, driver, Markers(host, site.pods_root, maker)) for maker, driver in partitioning.items()]
+    partitions = NodePartitions(keepers, WorkFolders(pods_root), clock, reclaimers=reclaimers)
+    return HostActors(HostInjector(site, host, drivers, proves=partitions.proves), partitions, partitions.run)
 
 
 class NodePlugins:
@@ -144,6 +179,7 @@ class NodePlugins:
             for kind in (POD, DEVICES):
                 await self.manager.synced(kind).wait()
             group.create_task(self.plugins.run(), name="plugins")
+            group.create_task(self._actors.run(), name="reclaiming")
 
     async def _live(self, _node: str, pods: frozenset[str]) -> None:
         await self._actors.partitions.live(pods)

@@ -82,6 +82,8 @@ COMMANDS = (
             config.DetectorOptions,
             config.AgentOptions,
             config.PluginOptions,
+            config.InjectionOptions,
+            config.SecureOptions,
             config.HealthOptions,
             config.LogOptions,
         ),

@@ -262,6 +262,20 @@ class AgentOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SecureOptions:
+    """HTTPS listener."""
+
+    # Several agents share a machine in the demo, so a port is taken only where somebody names one: the chart does.
+    bind_address: str = option("0.0.0.0", "address of the HTTPS listener", check=_address)  # noqa: S104 - a Pod's own
+    secure_port: int = option(
+        0, "port that serves /metrics and /monitor/snapshot over HTTPS; 0 serves none", parse=parse_int, check=_port
+    )
+    cert_dir: str = option(
+        "", "directory with tls.crt and tls.key; empty signs a certificate of its own", check=_certificate_folder
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PluginOptions:
     """Device plugin."""
 

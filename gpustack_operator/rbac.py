@@ -21,6 +21,7 @@ from apiserver.installers.api_services import GROUPS, VERSION
 from apiserver.process import RBAC as API_SERVER_RBAC
 from controllers import RECONCILERS, node_feature_rule
 from controllers.selections import selections
+from devicemanager.exporter.exporter import RBAC as EXPORTER_RBAC
 from devicemanager.ledger.publishing import LedgerPublisher
 from devicemanager.publisher.publish import RBAC as AGENT_RBAC
 from gpustack_operator.config import PROCESSES, SYSTEM_NAMESPACE, ElectionOptions
@@ -166,7 +167,7 @@ def _api_server(namespace: str) -> dict[Scope, frozenset[str]]:
 
 
 def _device_manager(namespace: str) -> dict[Scope, frozenset[str]]:
-    return summed(narrowed(rule, {}, namespace) for rule in (*AGENT_RBAC, *LedgerPublisher.RBAC))
+    return summed(narrowed(rule, {}, namespace) for rule in (*AGENT_RBAC, *LedgerPublisher.RBAC, *EXPORTER_RBAC))
 
 
 def _lease(namespace: str) -> dict[Scope, frozenset[str]]:

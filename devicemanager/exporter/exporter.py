@@ -23,9 +23,13 @@ from devicemanager.monitor import Monitor, Snapshot, snapshot_body
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import OperatorError
+from kube.reconciler import Rule
+from nodefeature.kinds import NODE
 
 log = logging.getLogger(__name__)
 
+# Reading the summary through the API server needs the kubelet's proxy; no narrower right covers that path.
+RBAC: tuple[Rule, ...] = (Rule(NODE.group, f"{NODE.plural}/proxy", ("get",)),)
 KUBELET_TIMEOUT_S = 10.0
 Objects = Callable[[], Iterable[Mapping[str, Any]]]
 

@@ -141,24 +141,6 @@ class Host:
         return self._root / path.lstrip("/")
 
 
-class RecordedHost(Host):
-    """The tree of a replayed machine: what it is asked for under /dev, /opt and the library root is taken to be there.
-
-    A recording holds cards, not files. Files that this process writes are really written, under `root`.
-    """
-
-    _OURS = ("/var/lib/gpustack/operator/pods",)
-
-    def exists(self, path: str) -> bool:
-        """Say whether a path is there: ours are looked up, others are taken to be."""
-        return super().exists(path) if path.startswith(self._OURS) else True
-
-    def node(self, path: str) -> NodeFacts | None:
-        """Return a character device whose minor number is the one its name ends with."""
-        digits = path[len(path.rstrip("0123456789")) :]
-        return NodeFacts(character=True, minor=int(digits) if digits else 0)
-
-
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

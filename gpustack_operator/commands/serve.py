@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import ssl
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +19,33 @@ from api.ledger.modes import Mode
 from devicemanager.agent import AgentOptions as Agent
 from devicemanager.detection import DetectionOptions
 from devicemanager.detectors.recorded import RecordedDetector
+from devicemanager.exporter.exporter import Identity
+from devicemanager.exporter.on_node import node_exporter
 from devicemanager.kubelet.plugin_manager import MODES
 from devicemanager.kubelet.serving import KubeletSocket
 from devicemanager.node import NodePlugins, host_actors, recorded_actors
 from devicemanager.node import PluginOptions as Plugins
 from devicemanager.serve import open_detector, serve_fleet, serve_node
+from devicemanager.usage import Meter
 from gpustack_operator.config import (
     AgentOptions,
     DetectorOptions,
     HealthOptions,
+    InjectionOptions,
     KubeOptions,
     LogOptions,
     ManufacturerOptions,
     PluginOptions,
+    SecureOptions,
 )
 from gpustack_operator.processes import connect, environment_of, start_logging
+from kube.certs.authority import issue_leaf, new_authority
 from kube.client import Client
-from kube.clock import SystemClock
-from kube.serving import HealthServer
+from kube.clock import Clock, SystemClock
+from kube.serving import HealthServer, Page
 from kube.tasks import Health
-from nodefeature.environment import is_group_id_with_memory
+from kube.tls import server_context
+from nodefeature.environment import POD_NAME, POD_NAMESPACE, is_group_id_with_memory
 
 
 def run(
@@ -43,12 +54,14 @@ def run(
     detector: DetectorOptions,
     agent: AgentOptions,
     plugin: PluginOptions,
+    injection: InjectionOptions,
+    secure: SecureOptions,
     health: HealthOptions,
     logs: LogOptions,
     *,
     environ: Mapping[str, str],
 ) -> None:
-    """Publish and allocate until SIGTERM."""
+    """Publish, allocate and measure until SIGTERM."""
     start_logging(logs)
     registry = environment_of(environ)
     detection = DetectionOptions(
@@ -58,14 +71,18 @@ def run(
 
     async def serve() -> None:
         client = connect(kube, environ).as_manager("gpustack-device-manager")
-        told = Health()
+        told, shown = Health(), Shown(CollectorRegistry())
+        identity = Identity(detector.node_name, POD_NAME.read(environ), POD_NAMESPACE.read(environ))
+        node = Node(client, SystemClock(), identity, kube.namespace, told, shown)
         work = (
             serve_fleet(client, SystemClock(), Path(agent.fleet), options, namespace=kube.namespace, health=told)
             if agent.fleet
-            else _serve_node(client, kube, detector, options, plugin, told)
+            else _serve_node(node, detector, options, plugin, injection)
         )
         try:
-            async with HealthServer(told, CollectorRegistry(), host=health.health_address, port=health.health_port):
+            async with AsyncExitStack() as listeners:
+                for listener in _listeners(told, shown, health, secure):
+                    await listeners.enter_async_context(listener)
                 await _until_told(work)
         finally:
             await client.connection.close()
@@ -73,28 +90,92 @@ def run(
     uvloop.run(serve())
 
 
+def _listeners(told: Health, shown: Shown, health: HealthOptions, secure: SecureOptions) -> list[HealthServer]:
+    """Return the plain listener, and the HTTPS one where a port is named for it."""
+    pages = {"/monitor/snapshot": shown.page}
+    made = [HealthServer(told, shown.registry, host=health.health_address, port=health.health_port, pages=pages)]
+    if secure.secure_port:
+        tls = _certificate(secure)
+        made.append(
+            HealthServer(told, shown.registry, host=secure.bind_address, port=secure.secure_port, pages=pages, tls=tls)
+        )
+    return made
+
+
+def _certificate(secure: SecureOptions) -> ssl.SSLContext:
+    """Return the HTTPS listener's certificate: the one that was brought, else one that lives as long as this process.
+
+    Readers do not verify it (spec 05 §12.2): they reach a Pod by its address.
+    """
+    if secure.cert_dir:
+        folder = Path(secure.cert_dir)
+        texts = [(folder / name).read_text(encoding="utf-8") for name in ("tls.crt", "tls.key")]
+        return server_context(certificate_pem=texts[0], key_pem=texts[1])
+    now = datetime.now(UTC)
+    leaf = issue_leaf(new_authority("gpustack-device-manager", now), ("gpustack-device-manager",), now)
+    return server_context(certificate_pem=leaf.certificate, key_pem=leaf.key)
+
+
+@dataclass(slots=True)
+class Shown:
+    """What the listener shows: filled once the node's exporter is there."""
+
+    registry: CollectorRegistry
+    snapshot: Page | None = None
+
+    def page(self) -> Mapping[str, Any] | None:
+        """Return what `/monitor/snapshot` shows."""
+        return self.snapshot() if self.snapshot else None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What every part of a node's agent works with."""
+
+    client: Client
+    clock: Clock
+    identity: Identity
+    namespace: str
+    health: Health
+    shown: Shown
+
+
 async def _serve_node(
-    client: Client,
-    kube: KubeOptions,
-    detector: DetectorOptions,
-    options: Agent,
-    plugin: PluginOptions,
-    health: Health,
+    node: Node, detector: DetectorOptions, options: Agent, plugin: PluginOptions, injection: InjectionOptions
 ) -> None:
-    clock, registry = SystemClock(), options.detection.registry
-    async with open_detector(clock, registry, recorded=detector.recorded, no_pci_check=detector.no_pci_check) as opened:
-        work = [serve_node(client, clock, detector.node_name, opened, options, namespace=kube.namespace, health=health)]
+    registry, name = options.detection.registry, node.identity.node
+    async with open_detector(
+        node.clock, registry, recorded=detector.recorded, no_pci_check=detector.no_pci_check
+    ) as opened:
+        work = [
+            serve_node(node.client, node.clock, name, opened, options, namespace=node.namespace, health=node.health)
+        ]
         if plugin.kube_socket or not detector.recorded:
             settled = _plugin_options(plugin, options.detection)
             if isinstance(opened, RecordedDetector):
-                root = settled.socket.folder.parent / "host"
-                actors = recorded_actors(clock, registry, opened.cards, root)
+                actors = recorded_actors(node.clock, registry, opened.cards, settled.socket.folder.parent / "host")
             else:
-                actors = host_actors(clock, registry)
-            plugins = NodePlugins(client, clock, detector.node_name, settled, actors)
-            plugins.watch_over(health)
-            work.append(plugins.run())
+                actors = host_actors(node.clock, registry, library_root=injection.library_root)
+            plugins = NodePlugins(node.client, node.clock, name, settled, actors)
+            plugins.watch_over(node.health)
+            work += [plugins.run(), _measured(node, plugins, opened, options)]
         await _first_to_end(work)
+
+
+def _measured(node: Node, plugins: NodePlugins, meter: Meter, options: Agent) -> Coroutine[Any, Any, None]:
+    """Return the exporter's loop; what it measures is shown from now on."""
+    exporter = node_exporter(
+        node.client,
+        node.clock,
+        node.identity,
+        meter,
+        plugins.manager.caches,
+        manufacturers=options.detection.manufacturers,
+        period_s=options.period_s,
+    )
+    node.shown.registry.register(exporter.collector)
+    node.shown.snapshot = exporter.snapshot_text
+    return exporter.run()
 
 
 def _plugin_options(plugin: PluginOptions, detection: DetectionOptions) -> Plugins:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kube.certs.authority import issue_leaf, new_authority
 from kube.errors import OperatorError
 from kube.metrics import RuntimeMetrics
 from kube.serving import HealthServer
 from kube.tasks import Health, guard
+from kube.tls import api_server_context, server_context
 
 
 def test_health_and_metrics_over_http() -> None:
@@ -36,6 +39,25 @@ def test_health_and_metrics_over_http() -> None:
             assert (await client.get(f"{root}/other")).status_code == 404
             with pytest.raises(OperatorError, match="choose another address"):
                 await HealthServer(health, registry, port=server.port).__aenter__()
+
+    asyncio.run(scenario())
+
+
+def test_pages_of_the_process_over_tls() -> None:
+    leaf = issue_leaf(new_authority("test", datetime.now(UTC)), ("127.0.0.1",), datetime.now(UTC))
+    context = server_context(certificate_pem=leaf.certificate, key_pem=leaf.key)
+    shown: list[dict[str, int]] = []
+
+    async def scenario() -> None:
+        pages = {"/monitor/snapshot": lambda: shown[0] if shown else None}
+        server = HealthServer(Health(), CollectorRegistry(), pages=pages, tls=context)
+        async with server, httpx.AsyncClient(trust_env=False, verify=api_server_context(verify=False)) as client:
+            page = f"https://127.0.0.1:{server.port}/monitor/snapshot"
+            assert (await client.get(page)).status_code == 503
+            shown.append({"periodSeconds": 15})
+            answer = await client.get(page)
+            assert (answer.status_code, answer.json()) == (200, {"periodSeconds": 15})
+            assert answer.headers["content-type"].startswith("application/json")
 
     asyncio.run(scenario())
 

@@ -12,16 +12,21 @@ import pytest
 from api.ledger.modes import Mode
 from api.ledger.placements import Placement
 from api.pod_requests import Claim, claims_of
+from devicemanager.answers import Bus
+from devicemanager.detectors.recorded import RecordedDetector
 from devicemanager.injection.cu_mask import CuLayout
 from devicemanager.injection.entrance import Drivers, HostInjector
-from devicemanager.injection.host import Host, HostFault, NodeFacts, RecordedHost
+from devicemanager.injection.host import Host, HostFault, NodeFacts
 from devicemanager.injection.realize import check, write
+from devicemanager.injection.recorded_host import RecordedHost, recorded_drivers
 from devicemanager.injection.request import DeviceNode, HostFile, InjectionRefused, Mount, Plan
 from devicemanager.injection.simulated import SimulatedShareFlags
 from devicemanager.injection.site import Site
+from devicemanager.inventory import take_inventory
 from devicemanager.kubelet.grant import Grant, GrantedCard, Injection
 from devicemanager.kubelet.grant import Partition as Granted
 from devicemanager.partitions.markers import Markers
+from hack.fleet import RECORDED
 from nodefeature.manufacturers import build_manufacturers
 from tests.builders.injection import BDF, TreeHost, partition, put
 
@@ -268,3 +273,47 @@ def test_an_optional_mount_that_is_absent_is_left_out(tmp_path: Path) -> None:
 
 def _claim(base: str) -> Claim:
     return claims_of(quarter(base)["spec"], REGISTRY)[0]
+
+
+@pytest.mark.parametrize(
+    ("machine", "base"),
+    [
+        ("nvidia-dgx-h100", "nvidia.com/gpu"),
+        ("ascend-910b4-a2", "huawei.com/npu"),
+        ("hygon-k100ai", "hygon.com/dcu"),
+        ("iluvatar-bi-v150", "iluvatar.com/gpu"),
+        ("metax-c550", "metax-tech.com/gpu"),
+        ("cambricon-mlu590-m9", "cambricon.com/mlu"),
+        ("mthreads-s5000", "mthreads.com/gpu"),
+        ("thead-ppu-16", "alibabacloud.com/ppu"),
+        ("amd-mi308x", "amd.com/gpu"),
+    ],
+)
+def test_every_recorded_manufacturer_gives_cards_whole_shared_and_sliced(
+    tmp_path: Path, machine: str, base: str
+) -> None:
+    cards = RecordedDetector.load(RECORDED / f"{machine}.yaml").cards
+    maker = cards[0].manufacturer
+    group = take_inventory(maker, cards, Bus()).groups[0]
+    card = group["accelerators"][-1]
+    injector = HostInjector(SITE, RecordedHost(tmp_path, cards), recorded_drivers(cards))
+    for mode, wanted in ((Mode.EXCLUSIVE, pod({base: "1"})), (Mode.SHARED, pod({f"{base}.shared": "1"}))):
+        assert inject(injector, grant(maker, mode, wanted, GrantedCard(group, card, 0))) != Injection()
+    asked = quarter(base)
+    window = injector.window(claims_of(asked["spec"], REGISTRY)[0], group, card, [])
+    sliced = GrantedCard(group, card, 400_000, windows=(window,) if window else ())
+    first = inject(injector, grant(maker, Mode.SLICED, asked, sliced))
+    assert inject(injector, grant(maker, Mode.SLICED, asked, sliced)) == first
+
+
+def test_a_recorded_hygon_partition(tmp_path: Path) -> None:
+    cards = RecordedDetector.load(RECORDED / "hygon-bw-mig.yaml").cards
+    host = RecordedHost(tmp_path, cards)
+    group = take_inventory("hygon", cards, Bus()).groups[0]
+    card = group["accelerators"][0]
+    Markers(host, PODS, "hygon").write("uid-1", "main", card["id"], compute_slices=1, partition=partition("MIG-a"))
+    wanted = pod({"hygon.com/dcu.partitioned": "1", "hygon.com/dcu.partitioned.mig-2g.15gb": "1"})
+    answer = inject(
+        HostInjector(SITE, host, Drivers()), grant("hygon", Mode.PARTITIONED, wanted, GrantedCard(group, card, 0))
+    )
+    assert answer.envs == {"DMI_MIG_VISIBLE_DEVICE": "MIG-a"}
