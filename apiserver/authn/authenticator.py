@@ -33,7 +33,7 @@ PEER = "gpustack.peer"
 ANONYMOUS_NAME, ANONYMOUS_GROUP = "system:anonymous", "system:unauthenticated"
 AUTHENTICATED_GROUP = "system:authenticated"
 ANONYMOUS = User(ANONYMOUS_NAME, groups=(ANONYMOUS_GROUP,))
-_JUDGED = 256
+_JUDGED = 4096
 _JUDGED_FOR = timedelta(minutes=1)
 
 
@@ -41,6 +41,7 @@ _JUDGED_FOR = timedelta(minutes=1)
 class _Verdict:
     """What a certificate is worth under one trust: may it speak for others, is it somebody itself."""
 
+    peer: Peer
     trust: Trust
     until: datetime
     is_proxy: bool
@@ -54,7 +55,7 @@ class Authenticator:
         self._trust = trust
         self._tokens = tokens
         self._clock = clock
-        self._verdicts: dict[Peer, _Verdict] = {}
+        self._verdicts: dict[int, _Verdict] = {}
 
     async def __call__(self, scope: Scope) -> User:
         """Return who sent a request; its identity headers are gone afterwards."""
@@ -79,13 +80,14 @@ class Authenticator:
 
     def _judge(self, peer: Peer, trust: Trust) -> _Verdict:
         now = self._clock.time()
-        known = self._verdicts.get(peer)
-        if known is not None and known.trust is trust and known.until > now:
+        known = self._verdicts.get(id(peer))  # one object a connection; hashing a certificate costs more than this
+        if known is not None and known.peer is peer and known.trust is trust and known.until > now:
             return known
         if len(self._verdicts) >= _JUDGED:
             self._verdicts.clear()
         allowed = not trust.allowed_names or peer.common_name in trust.allowed_names
-        verdict = self._verdicts[peer] = _Verdict(
+        verdict = self._verdicts[id(peer)] = _Verdict(
+            peer,
             trust,
             until=min(peer.leaf.not_valid_after_utc, now + _JUDGED_FOR),
             is_proxy=allowed and issued_by(peer, trust.proxy_ca, now),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -28,6 +28,8 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 CUSTOMARY = ("x-remote-user", "x-remote-uid", "x-remote-group")
 CUSTOMARY_PREFIX = "x-remote-extra-"
+_KNOWN_NAMES = 512
+"""Header names that are remembered: clients send the same few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,17 @@ class Trust:
     extra_prefixes: tuple[str, ...] = ()
     bundle: str = ""
     """Both CAs as PEM, for the handshake alone."""
+    _known: dict[bytes, bool] = field(default_factory=dict, compare=False, repr=False)
+
+    def looks_like_identity(self, name: bytes) -> bool:
+        """Say whether a header carries identity, or looks as if it did."""
+        known = self._known.get(name)
+        if known is None:
+            if len(self._known) >= _KNOWN_NAMES:
+                self._known.clear()
+            text = name.decode("latin-1").strip().lower().replace("_", "-")
+            known = self._known[name] = self.is_identity(text)
+        return known
 
     def is_identity(self, name: str) -> bool:
         """Say whether a lower-case header name carries identity."""
@@ -120,6 +133,8 @@ def user_from_headers(headers: Headers, trust: Trust) -> User | None:
     """Return whom the headers name; None when they name nobody. The caller has made sure they may be believed."""
     values: dict[str, list[str]] = {}
     for raw_name, raw_value in headers:
+        if not trust.looks_like_identity(raw_name):
+            continue
         name = raw_name.decode("latin-1").lower()
         if trust.is_identity(name):
             values.setdefault(name, []).append(_text(raw_value))
@@ -138,11 +153,7 @@ def user_from_headers(headers: Headers, trust: Trust) -> User | None:
 
 def stripped(headers: Headers, trust: Trust) -> list[tuple[bytes, bytes]]:
     """Return the headers that carry no identity, nor look as if they did."""
-
-    def looks_like(name: bytes) -> bool:
-        return trust.is_identity(name.decode("latin-1").strip().lower().replace("_", "-"))
-
-    return [(name, value) for name, value in headers if not looks_like(name)]
+    return [header for header in headers if not trust.looks_like_identity(header[0])]
 
 
 def _text(value: bytes) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from apiserver.authn import authenticator as authenticator_module
 from apiserver.authn.authenticator import ANONYMOUS, PEER, Authenticator
 from apiserver.authn.peer import Peer
 from apiserver.authn.request_header import NOBODY, Trust
@@ -214,15 +215,16 @@ def test_a_certificate_that_expires_on_an_open_connection_counts_no_more() -> No
     asyncio.run(test())
 
 
-def test_verdicts_are_bounded() -> None:
+def test_verdicts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authenticator_module, "_JUDGED", 8)
     clock = VirtualClock(NOW)
     current = trust()
 
     async def test() -> None:
         tokens = TokenReviews(client_over(UNKNOWN_TOKEN, clock), clock, ttl_s=10)
         authenticator = Authenticator(lambda: current, tokens, clock)
-        for _ in range(300):
+        for _ in range(30):
             await authenticator(scope_of([], make("x", by=CLIENTS)))
-        assert len(authenticator._verdicts) <= 256
+        assert len(authenticator._verdicts) <= 8
 
     asyncio.run(test())
