@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from api.devices import iter_cards
 from api.ledger.modes import Mode
 from devicemanager.answers import RawCard
 from devicemanager.injection.entrance import Drivers, HostInjector
@@ -31,6 +32,7 @@ from devicemanager.ledger.kubelet_word import Kubelet, KubeletWord
 from devicemanager.ledger.node_ledger import NodeLedger
 from devicemanager.ledger.publishing import LedgerPublisher
 from devicemanager.partitions.binder import NodePartitions
+from devicemanager.partitions.dmi import DmiDriver
 from devicemanager.partitions.keeper import Keeper
 from devicemanager.partitions.markers import Markers
 from devicemanager.partitions.mig import nvidia_driver, thead_driver
@@ -39,9 +41,10 @@ from devicemanager.partitions.simulated import simulate
 from devicemanager.partitions.work_folders import WorkFolders
 from kube.client import Client
 from kube.clock import Clock
-from kube.reconciler import Selection
+from kube.reconciler import Key, Selection
 from kube.runtime import Manager
 from kube.tasks import Health
+from nodefeature.fields import as_str, at
 from nodefeature.kinds import DEVICES, POD
 from nodefeature.manufacturers import Manufacturers
 
@@ -82,11 +85,21 @@ class HostActors:
     """Gives back, every minute, what dead Pods held; until cancelled."""
 
 
-def host_actors(clock: Clock, registry: Manufacturers, *, library_root: str = LIBRARY_ROOT) -> HostActors:
-    """Return what acts on this machine's own hardware."""
-    site = Site(registry=registry, library_root=library_root)
-    partitioning = {"nvidia": nvidia_driver(), "thead": thead_driver()}
-    return _actors(clock, Host(), site, host_drivers(), partitioning, pods_root=Path(PODS_ROOT))
+def host_actors(
+    clock: Clock,
+    registry: Manufacturers,
+    *,
+    library_root: str = LIBRARY_ROOT,
+    hygon_buses: Callable[[], Mapping[str, str]] = dict,
+) -> HostActors:
+    """Return what acts on this machine's own hardware. Hygon's library knows cards by bus address alone."""
+    host, site = Host(), Site(registry=registry, library_root=library_root)
+    partitioning: dict[str, PartitionDriver] = {
+        "nvidia": nvidia_driver(),
+        "thead": thead_driver(),
+        "hygon": DmiDriver(hygon_buses, host),
+    }
+    return _actors(clock, host, site, host_drivers(), partitioning, pods_root=Path(PODS_ROOT))
 
 
 def recorded_actors(clock: Clock, registry: Manufacturers, cards: Sequence[RawCard], root: Path) -> HostActors:
@@ -140,6 +153,7 @@ class NodePlugins:
         self, client: Client, clock: Clock, node_name: str, options: PluginOptions, actors: HostActors
     ) -> None:
         self._actors = actors
+        self._node_name = node_name
         self.manager = Manager(
             client,
             selections={
@@ -180,6 +194,15 @@ class NodePlugins:
                 await self.manager.synced(kind).wait()
             group.create_task(self.plugins.run(), name="plugins")
             group.create_task(self._actors.run(), name="reclaiming")
+
+    def buses(self, manufacturer: str) -> dict[str, str]:
+        """Return the bus addresses of a manufacturer's published cards, by id."""
+        devices = self.manager.caches[DEVICES].get(Key(self._node_name)) or {}
+        return {
+            as_str(card.get("id")): as_str(at(card, "topology", "pciBusId"))
+            for group, card in iter_cards(devices)
+            if group.get("manufacturer") == manufacturer
+        }
 
     async def _live(self, _node: str, pods: frozenset[str]) -> None:
         await self._actors.partitions.live(pods)

@@ -155,7 +155,12 @@ async def _serve_node(
             if isinstance(opened, RecordedDetector):
                 actors = recorded_actors(node.clock, registry, opened.cards, settled.socket.folder.parent / "host")
             else:
-                actors = host_actors(node.clock, registry, library_root=injection.library_root)
+                actors = host_actors(
+                    node.clock,
+                    registry,
+                    library_root=injection.library_root,
+                    hygon_buses=lambda: plugins.buses("hygon"),
+                )
             plugins = NodePlugins(node.client, node.clock, name, settled, actors)
             plugins.watch_over(node.health)
             work += [plugins.run(), _measured(node, plugins, opened, options)]
