@@ -8,41 +8,19 @@ everything it needs was seen, and says why it did not.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
+from devicemanager.injection.cdi_spec import CdiSpec
 from devicemanager.injection.engine import Engine
 from devicemanager.injection.request import InjectionRefused, Request
 from devicemanager.injection.site import granted, who
 from nodefeature.resource_names import Family
 
 SPEC_FOLDERS = ("/etc/cdi", "/var/run/cdi")
-_KIND = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
-
-
-class _SpecDevice(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    name: str = Field(min_length=1)
-    annotations: dict[str, str] = {}
-    containerEdits: dict[str, Any]  # noqa: N815 - the specification's own spelling
-
-
-class _Spec(BaseModel):
-    """The part of a CDI specification that decides whether an engine takes the file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    cdiVersion: str = Field(min_length=1)  # noqa: N815 - the specification's own spelling
-    kind: str = Field(pattern=_KIND)
-    annotations: dict[str, str] = {}
-    devices: list[_SpecDevice]
-    containerEdits: dict[str, Any] = {}  # noqa: N815 - the specification's own spelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +97,10 @@ def _not_by_annotation(request: Request, engine: Engine, missing: list[str]) -> 
     return ""
 
 
-def _parse(text: str | None) -> _Spec | None:
+def _parse(text: str | None) -> CdiSpec | None:
     if text is None:
         return None
     try:
-        return _Spec.model_validate(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))  # noqa: S506 - both loaders are the safe ones
+        return CdiSpec.model_validate(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))  # noqa: S506 - both loaders are the safe ones
     except (yaml.YAMLError, ValidationError, RecursionError):
         return None

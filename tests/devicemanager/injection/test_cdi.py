@@ -109,7 +109,13 @@ def test_auto_goes_to_annotations_when_everything_stands() -> None:
         ": : :",
         spec("a", kind="nvidia"),
         spec("a", cdiVersion=5),
-        spec("a", more=1),
+        spec("a", devices=[{"name": "a", "containerEdits": {"deviceNodes": [{}]}}]),
+        spec("a", devices=[{"name": "a", "containerEdits": {"env": "X=1"}}]),
+        spec("a", devices=[{"name": "a", "containerEdits": {"mounts": [{"hostPath": "/x"}]}}]),
+        spec("a", devices=[{"name": "a", "containerEdits": {"hooks": [{"path": "/x"}]}}]),
+        spec(
+            "a", devices=[{"name": "a", "containerEdits": {"hooks": [{"hookName": "x", "path": "/x", "timeout": -1}]}}]
+        ),
         spec("a", devices=[{"name": "a"}]),
         spec("a", devices={}),
         spec("a", devices=[{"containerEdits": {}}]),
@@ -117,6 +123,12 @@ def test_auto_goes_to_annotations_when_everything_stands() -> None:
 )
 def test_what_is_no_specification_is_unreadable(text: str | None) -> None:
     assert read_names({"/etc/cdi/x.json": text}) == CdiNames({}, ("/etc/cdi/x.json",))
+
+
+def test_fields_of_newer_versions_are_passed_over() -> None:
+    edits = {"intelRdt": {"closID": "x"}, "additionalGids": [7], "netDevices": []}
+    text = spec(devices=[{"name": "GPU-0", "containerEdits": edits, "later": 1}], cdiVersion="1.9.0", later={})
+    assert read_names({"/etc/cdi/x.json": text}) == CdiNames({KIND: frozenset({"GPU-0"})})
 
 
 def test_names_of_several_files_join() -> None:
