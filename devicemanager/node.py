@@ -31,7 +31,7 @@ from devicemanager.kubelet.visibility import Shower
 from devicemanager.ledger.kubelet_word import Kubelet, KubeletWord
 from devicemanager.ledger.node_ledger import NodeLedger
 from devicemanager.ledger.publishing import LedgerPublisher
-from devicemanager.partitions.binder import NodePartitions
+from devicemanager.partitions.binder import ClaimedCards, NodePartitions
 from devicemanager.partitions.dmi import DmiDriver
 from devicemanager.partitions.keeper import Keeper
 from devicemanager.partitions.markers import Markers
@@ -83,6 +83,8 @@ class HostActors:
     partitions: Partitions
     run: Callable[[], Coroutine[Any, Any, None]]
     """Gives back, every minute, what dead Pods held; until cancelled."""
+    heed: Callable[[ClaimedCards], None]
+    """Hears who claims cards; only then are partitions destroyed that nobody marked."""
 
 
 def host_actors(
@@ -143,7 +145,9 @@ def _actors(
 ) -> HostActors:
     keepers = [Keeper(maker, driver, Markers(host, site.pods_root, maker)) for maker, driver in partitioning.items()]
     partitions = NodePartitions(keepers, WorkFolders(pods_root), clock, reclaimers=reclaimers)
-    return HostActors(HostInjector(site, host, drivers, proves=partitions.proves), partitions, partitions.run)
+    return HostActors(
+        HostInjector(site, host, drivers, proves=partitions.proves), partitions, partitions.run, partitions.heed
+    )
 
 
 class NodePlugins:
@@ -176,6 +180,7 @@ class NodePlugins:
         )
         self.manager.add(self.publisher)
         self.plugins = self._plugins(client, clock, options, kubelet)
+        actors.heed(self._claimed_cards)
 
     @property
     def unready(self) -> str:
@@ -203,6 +208,13 @@ class NodePlugins:
             for group, card in iter_cards(devices)
             if group.get("manufacturer") == manufacturer
         }
+
+    def _claimed_cards(self) -> frozenset[str] | None:
+        """Return the cards that Pods claim; None while any Pod's record is in doubt."""
+        shown = self.ledger.current()
+        if shown.problems or shown.disagreements:
+            return None
+        return frozenset(record.card_id for _, record in shown.records)
 
     async def _live(self, _node: str, pods: frozenset[str]) -> None:
         await self._actors.partitions.live(pods)

@@ -25,6 +25,8 @@ from kube.clock import Clock
 log = logging.getLogger(__name__)
 
 PERIOD_S = 60.0
+ClaimedCards = Callable[[], frozenset[str] | None]
+"""Returns the cards that any Pod of the node claims; None while that is not known for sure."""
 
 
 class NodePartitions:
@@ -36,7 +38,6 @@ class NodePartitions:
         folders: WorkFolders,
         clock: Clock,
         *,
-        claimed_cards: Callable[[], frozenset[str] | None] = lambda: None,
         reclaimers: Iterable[Callable[[frozenset[str]], None]] = (),
     ) -> None:
         self._keepers = {keeper.manufacturer: keeper for keeper in keepers}
@@ -44,9 +45,13 @@ class NodePartitions:
         self._others = tuple(reclaimers)
         self._folders = folders
         self._clock = clock
-        self._claimed_cards = claimed_cards
+        self._claimed_cards: ClaimedCards = lambda: None
         self._pods: frozenset[str] | None = None
         self._passing = asyncio.Lock()
+
+    def heed(self, claimed_cards: ClaimedCards) -> None:
+        """Hear from now on who claims cards; until then no instance without a marker is destroyed."""
+        self._claimed_cards = claimed_cards
 
     async def bind(self, request: PartitionRequest) -> Partition:
         """Return the container's partition, made when there is none; PartitionRefused when it cannot be had."""

@@ -231,3 +231,19 @@ def test_row_9_nothing_before_the_first_broadcast(bench: Bench) -> None:
 def test_a_keeper_is_per_manufacturer(bench: Bench) -> None:
     other = Keeper("thead", bench.cards, bench.markers)
     assert other.lock(CARD) is not bench.keeper.lock(CARD)
+
+
+def test_an_unmarked_instance_waits_until_it_is_known_who_claims_cards(bench: Bench) -> None:
+    bench.cards.add_foreign(CARD, Placement(0, 1), 1)
+    partitions = node(bench)
+
+    async def scenario() -> None:
+        for _ in range(4):
+            await partitions.live(NOBODY)
+        assert len(bench.live) == 1
+        partitions.heed(lambda: FREE)
+        for _ in range(3):
+            await partitions.live(NOBODY)
+        assert bench.live == []
+
+    asyncio.run(scenario())
