@@ -119,7 +119,9 @@ class Exporter:
     async def _shares(self, snapshot: Snapshot, pods: Sequence[Mapping[str, Any]]) -> Shares:
         if not snapshot.cards:
             return NO_SHARES
-        cgroups = await asyncio.to_thread(read_cgroups, snapshot.cards, self._root)
+        cgroups: Mapping[int, str | None] = {}
+        if any(card.usage.processes for card in snapshot.cards):
+            cgroups = await asyncio.to_thread(read_cgroups, snapshot.cards, self._root)
         return attribute(snapshot.cards, cgroups, container_owners(pods))
 
     def _exports(self, managers: Iterable[Mapping[str, Any]]) -> bool:

@@ -7,6 +7,7 @@ containers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -228,8 +229,6 @@ def _ranktable(maker: Maker, host: Host) -> Check:
 
 
 def _json_version(text: str) -> str:
-    import json  # loaded for this one check
-
     try:
         return as_str(at(json.loads(text), "version"))
     except ValueError:

@@ -47,11 +47,11 @@ def run(
     start_logging(logs)
     registry = environment_of(environ)
     root = Path(preflight.host_root)
-    detection = DetectionOptions(
-        manufacturers=manufacturers.manufacturer, registry=registry, id_with_memory=is_group_id_with_memory(environ)
-    )
+    with_memory = is_group_id_with_memory(environ)
     options = Preflight(
-        detection=detection,
+        detection=DetectionOptions(
+            manufacturers=manufacturers.manufacturer, registry=registry, id_with_memory=with_memory
+        ),
         node_name=detector.node_name,
         dry_run=preflight.dry_run or bool(detector.recorded),
         image=preflight.probe_image,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, cast
 
 import pytest
@@ -117,7 +118,6 @@ def test_a_line_that_is_no_answer(line: str) -> None:
 
 @pytest.mark.parametrize("value", [-1, 2**40, "5", None, True, [], 1e400])
 def test_impossible_figures_were_not_measured(value: object) -> None:
-    import json
 
     line = json.dumps({"used": [{"uuid": "GPU-0", "memory_used_mib": value, "cores": value, "power_w": value}]})
     assert load_usage(line) == Measured((CardUsage("GPU-0", process_memory="", process_cores=""),))
