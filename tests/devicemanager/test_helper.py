@@ -17,6 +17,7 @@ from devicemanager.answers import Answer, Empty, Failed, Found, RawCard, Roce, U
 from devicemanager.detectors.helper import HelperProbes, probe_command
 from devicemanager.detectors.probe import serve
 from devicemanager.detectors.wire import dump_answer, load_answer
+from devicemanager.usage import CardUsage, Measured, load_usage
 from kube.clock import SystemClock
 from tests.builders.cards import ONE_SLICE, T4
 
@@ -130,3 +131,42 @@ def test_whatever_a_library_raises_is_a_failed_answer() -> None:
     assert [load_answer(line, "amd") for line in out.getvalue().splitlines()] == [
         Failed("KeyError: 'libamd_smi.so'")
     ] * 2
+
+
+def test_measuring_asks_the_same_helper_one_question_at_a_time(tmp_path: Path) -> None:
+    body = (
+        "    time.sleep(0.01)\n"
+        "    said = {'used': [{'uuid': 'GPU-0', 'cores': 5}]} if line.strip() == 'measure' else {'found': []}\n"
+        "    print(json.dumps(said | {'pid': os.getpid()}), flush=True)\n"
+    )
+
+    async def scenario() -> tuple[Answer, Measured | Failed]:
+        probes = HelperProbes(SystemClock(), command=script(tmp_path, body))
+        try:
+            found, used = await asyncio.gather(probes.ask("nvidia"), probes.measure("nvidia"))
+            return found, used
+        finally:
+            await probes.close()
+
+    found, used = asyncio.run(scenario())
+    assert found == Found(())
+    assert used == Measured((CardUsage("GPU-0", cores=5, process_memory="", process_cores=""),))
+
+
+def test_a_helper_that_cannot_measure_is_started_anew(tmp_path: Path) -> None:
+    async def scenario() -> list[Measured | Failed]:
+        probes = HelperProbes(SystemClock(), command=script(tmp_path, "    sys.exit(3)\n"))
+        try:
+            return [await probes.measure("nvidia") for _ in range(2)]
+        finally:
+            await probes.close()
+
+    assert asyncio.run(scenario()) == [Failed("the library's process ended: exit status 3")] * 2
+
+
+def test_the_helpers_own_loop_answers_both_questions() -> None:
+    out = io.StringIO()
+    serve(lambda: Empty("none"), io.StringIO("detect\nmeasure\n"), out, measure=lambda: Measured(()))
+    first, second = out.getvalue().splitlines()
+    assert load_answer(first, "nvidia") == Empty("none")
+    assert load_usage(second) == Measured(())

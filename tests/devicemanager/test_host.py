@@ -12,6 +12,7 @@ from devicemanager.detectors.host import HostDetector
 from devicemanager.detectors.host_facts import read_machine
 from devicemanager.detectors.recorded import recorded_bus
 from devicemanager.detectors.sysfs import is_wsl, read_bus
+from devicemanager.usage import CardUsage, Measured
 from hack.fleet import Machines, machine_names
 from hack.machines import node_of, online_cpus
 from tests.builders.cards import T4
@@ -31,6 +32,9 @@ class Told:
     async def ask(self, manufacturer: str) -> Answer:
         self.asked.append(manufacturer)
         return self.answer
+
+    async def measure(self, manufacturer: str) -> Measured | Failed:
+        return Measured((CardUsage(f"{manufacturer}-0"),))
 
     async def close(self) -> None:
         return
