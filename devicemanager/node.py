@@ -234,7 +234,6 @@ class NodePlugins:
             ),
             Shower(self.ledger, clock, kubelet=kubelet, injector=injector),
             clock,
-            kubelet=kubelet,
             socket=options.socket,
             manufacturers=options.manufacturers,
             modes=options.modes,

@@ -124,6 +124,19 @@ class Allocator:
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
+    async def waiting(self, manufacturer: str, mode: Mode, count: int) -> Waiting:
+        """Return the container that a call for `count` devices would serve now; `Refused` when it cannot be told."""
+        for left in range(self._options.again_times, -1, -1):
+            word = await self._kubelet.word()
+            fresh = await self._unseen(word)
+            try:
+                return self._identify(manufacturer, mode, count, word=word, fresh=fresh)
+            except Unclear:
+                if not left:
+                    raise
+            await self._clock.sleep(self._options.again_s)
+        raise AssertionError("the last look raises")
+
     async def close(self) -> None:
         """End what is under way; for the end of the process."""
         tasks = list(self._tasks)
@@ -178,7 +191,7 @@ class Allocator:
     ) -> _Decided:
         groups = self._ledger.groups()
         ask = read_ask(manufacturer, mode, ids, groups)
-        waiting = self._identify(ask, word, fresh)
+        waiting = self._identify(manufacturer, mode, len(ask.tokens), word=word, fresh=fresh)
         claims = claims_of(as_map(waiting.pod.get("spec")), self._ledger.registry)
         claim = claim_of(waiting, claims, manufacturer, FAMILY_OF[mode])
         before = self._ledger.entries(waiting.pod).get(waiting.name)
@@ -205,12 +218,14 @@ class Allocator:
         full = refused.code in {Code.FAILED_PRECONDITION, Code.RESOURCE_EXHAUSTED}
         return full and bool(self._ledger.snapshot(word, more=fresh).disagreements)
 
-    def _identify(self, ask: Ask, word: KubeletWord | None, fresh: Sequence[Object]) -> Waiting:
+    def _identify(
+        self, manufacturer: str, mode: Mode, count: int, *, word: KubeletWord | None, fresh: Sequence[Object]
+    ) -> Waiting:
         known = self._ledger.pods()
         uids = {uid_of(pod) for pod in known}
         return identify(
-            resource_of(self._ledger.registry, ask.manufacturer, FAMILY_OF[ask.mode]),
-            len(ask.tokens),
+            resource_of(self._ledger.registry, manufacturer, FAMILY_OF[mode]),
+            count,
             pods=[*known, *(pod for pod in fresh if uid_of(pod) not in uids)],
             entries=self._ledger.entries,
             word=word,

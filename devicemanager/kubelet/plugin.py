@@ -22,12 +22,11 @@ from api.ledger.transport import preferred_cards
 from api.pod_requests import claims_of
 from devicemanager.kubelet.decision import units_of
 from devicemanager.kubelet.grant import Injection
-from devicemanager.kubelet.identification import Waiting, claim_of, identify
+from devicemanager.kubelet.identification import Waiting, claim_of
 from devicemanager.kubelet.methods import Context, plugin_handler
 from devicemanager.kubelet.offer import Offer, offer_of
 from devicemanager.kubelet.preference import Wish, prefer
 from devicemanager.kubelet.refusal import Refused
-from devicemanager.ledger.kubelet_word import Kubelet
 from devicemanager.ledger.node_ledger import NodeLedger
 from devicemanager.proto import deviceplugin_pb2 as messages
 from devicemanager.tokens import FAMILY_OF
@@ -42,6 +41,8 @@ log = logging.getLogger(__name__)
 _COALESCE_S = 0.02
 
 Allocate = Callable[[Sequence[str]], Awaitable[Injection]]
+Find = Callable[[int], Awaitable[Waiting]]
+"""(devices asked for) -> the container that waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,11 @@ class Resource:
 class Plugin:
     """Serves one resource."""
 
-    def __init__(
-        self, resource: Resource, ledger: NodeLedger, clock: Clock, kubelet: Kubelet, allocate: Allocate
-    ) -> None:
+    def __init__(self, resource: Resource, ledger: NodeLedger, clock: Clock, *, find: Find, allocate: Allocate) -> None:
         self.resource = resource
         self._ledger = ledger
         self._clock = clock
-        self._kubelet = kubelet
+        self._find = find
         self._allocate = allocate
         self._thinned = 0
 
@@ -162,13 +161,7 @@ class Plugin:
     async def _wish(self, size: int) -> Wish:
         """Return what the waiting container asks for; nothing particular when it cannot be told which one it is."""
         try:
-            waiting = identify(
-                self.resource.name,
-                size,
-                pods=self._ledger.pods(),
-                entries=self._ledger.entries,
-                word=await self._kubelet.word(),
-            )
+            waiting = await self._find(size)
         except Refused:
             return Wish()
         ids, indexes = preferred_cards(waiting.pod)

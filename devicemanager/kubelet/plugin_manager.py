@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 
 from api.ledger.modes import Mode
 from devicemanager.kubelet.allocator import Allocator
@@ -17,7 +18,6 @@ from devicemanager.kubelet.grant import Injection
 from devicemanager.kubelet.plugin import Plugin, Resource, resources_of
 from devicemanager.kubelet.serving import KubeletSocket, Serving
 from devicemanager.kubelet.visibility import Shower
-from devicemanager.ledger.kubelet_word import Kubelet
 from devicemanager.ledger.node_ledger import NodeLedger
 from kube.clock import Clock
 from nodefeature.fields import as_str
@@ -37,7 +37,6 @@ class PluginManager:
         shower: Shower,
         clock: Clock,
         *,
-        kubelet: Kubelet,
         socket: KubeletSocket,
         manufacturers: Collection[str],
         modes: Sequence[Mode] = MODES,
@@ -47,7 +46,6 @@ class PluginManager:
         self._allocator = allocator
         self._shower = shower
         self._clock = clock
-        self._kubelet = kubelet
         self._socket = socket
         self._manufacturers = frozenset(manufacturers)
         self._modes = modes
@@ -91,7 +89,8 @@ class PluginManager:
                 self._tasks[resource] = group.create_task(serving.run(), name=f"plugin {resource.name}")
 
     def _plugin(self, resource: Resource) -> Plugin:
-        return Plugin(resource, self._ledger, self._clock, self._kubelet, self._allocate(resource))
+        find = partial(self._allocator.waiting, resource.manufacturer, resource.mode)
+        return Plugin(resource, self._ledger, self._clock, find=find, allocate=self._allocate(resource))
 
     def _allocate(self, resource: Resource) -> Callable[[Sequence[str]], Awaitable[Injection]]:
         async def allocate(ids: Sequence[str]) -> Injection:

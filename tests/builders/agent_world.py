@@ -7,8 +7,10 @@ written. What survives it: the API server, the kubelet, the simulated hardware.
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import tempfile
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -30,7 +32,7 @@ from devicemanager.kubelet.plugin_manager import MODES, PluginManager
 from devicemanager.kubelet.pod_resources import PodResources
 from devicemanager.kubelet.serving import KubeletSocket
 from devicemanager.kubelet.visibility import Shower
-from devicemanager.ledger.node_ledger import NodeLedger
+from devicemanager.ledger.node_ledger import PODS_BY_NODE, NodeLedger
 from devicemanager.ledger.publishing import LedgerPublisher
 from hack.kubelet.kubelet import Kubelet
 from kube.client import Client
@@ -39,10 +41,11 @@ from kube.connection import Connection
 from kube.errors import OperatorError
 from kube.reconciler import After, Key, Object
 from kube.requests import Request
+from kube.store import Store
 from nodefeature.fields import as_str, at, name_of, namespace_of, uid_of
-from nodefeature.kinds import DEVICES, POD
+from nodefeature.kinds import DEVICES, POD, Kind
 from nodefeature.manufacturers import Manufacturers, build_manufacturers
-from tests.builders.fake_api import FakeApi, FakeCaches, refusal
+from tests.builders.fake_api import Change, FakeApi, refusal
 
 REGISTRY = build_manufacturers({})
 NODE_NAME = "gpu-a"
@@ -128,6 +131,8 @@ class AgentWorld:
         self.root = root
         self.rng = rng or random.Random(1)
         self.api = FakeApi()
+        self.changes = Changes()
+        self.api.changes = cast(Any, self.changes)
         self.api.faults.append(self._uid_precondition)
         self.api.add(DEVICES, {"metadata": {"name": NODE_NAME}, "spec": {"groups": list(groups)}})
         self.kubelet = Kubelet(root / "kubelet", tell=self._tell, rng=self.rng)
@@ -222,6 +227,48 @@ class AgentWorld:
         return None
 
 
+class Changes:
+    """What an API server tells its watchers: each follower gets every change once."""
+
+    def __init__(self) -> None:
+        self._followers: list[deque[Change]] = []
+
+    def append(self, change: Change) -> None:
+        for follower in self._followers:
+            follower.append(change)
+
+    def follow(self) -> deque[Change]:
+        self._followers.append(deque())
+        return self._followers[-1]
+
+    def leave(self, follower: deque[Change]) -> None:
+        self._followers = [other for other in self._followers if other is not follower]
+
+
+class StoredCaches:
+    """The runtime's caches of Pods and Devices, fed by hand; they lag as caches do."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self._stores = {kind: Store(kind) for kind in (POD, DEVICES)}
+        self._stores[POD].add_index(PODS_BY_NODE)
+        for kind, store in self._stores.items():
+            for obj in api.store[kind].values():
+                store.put(store.prepare(copy.deepcopy(obj)))
+
+    def __getitem__(self, kind: Kind) -> Store:
+        return self._stores[kind]
+
+    def take(self, change: Change) -> None:
+        """Apply one change."""
+        store = self._stores.get(change.kind)
+        if store is None:
+            return
+        if change.new is not None:
+            store.put(store.prepare(copy.deepcopy(change.new)))
+        elif change.old is not None:
+            store.remove(Key(name_of(change.old), namespace_of(change.old)), uid_of(change.old))
+
+
 def _is_record(request: Request) -> bool:
     return request.method == "PATCH" and "/pods/" in request.path
 
@@ -261,7 +308,8 @@ class Agent:
     def __init__(self, world: AgentWorld) -> None:
         self.world = world
         clock = SystemClock()
-        self.caches = FakeCaches(world.api, {}, [LedgerPublisher])
+        self._changes = world.changes.follow()
+        self.caches = StoredCaches(world.api)
         client = Client(cast(Connection, _Wire(world)), field_manager="gpustack-device-manager")
         self.kubelet = PodResources(world.kubelet.pod_resources_socket)
         self.ledger = NodeLedger(NODE_NAME, self.caches, REGISTRY, clock)
@@ -290,7 +338,6 @@ class Agent:
             self.allocator,
             shower,
             clock,
-            kubelet=self.kubelet,
             socket=KubeletSocket(world.kubelet.socket, tick_s=0.05),
             manufacturers=REGISTRY.names,
             modes=MODES,
@@ -315,6 +362,7 @@ class Agent:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.allocator.close()
+        self.world.changes.leave(self._changes)
 
     async def settled(self) -> None:
         """Return when the publisher has nothing left to do, also nothing later."""
@@ -323,7 +371,7 @@ class Agent:
                 await asyncio.sleep(0.002)
 
     def _pending(self) -> bool:
-        return bool(self.world.api.changes)
+        return bool(self._changes)
 
     async def _publish(self) -> None:
         """Play the runtime: reconcile after every change, and again when asked to."""
@@ -331,7 +379,8 @@ class Agent:
         while True:
             due = self._again is not None and loop.time() >= self._again
             if self._pending() or due:
-                self.world.api.changes.clear()
+                while self._changes:
+                    self.caches.take(self._changes.popleft())
                 self._busy = True
                 try:
                     outcome = await self.publisher.reconcile(Key(NODE_NAME))
