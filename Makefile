@@ -82,6 +82,10 @@ e2e: setup ## Test on a real control plane, building it when needed (needs Go)
 bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000")
 	@$(BIN)/python -m hack.bench chain $(if $(SIZES),--sizes $(SIZES))
 
+.PHONY: bench-agent
+bench-agent: setup ## Measure the node agent's Allocate; 10,000 allocations by chance (ALLOCATIONS=500)
+	@$(BIN)/python -m tests.bench $(if $(ALLOCATIONS),--allocations $(ALLOCATIONS))
+
 .PHONY: clean
 clean: ## Remove what the targets above have made
 	@rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
