@@ -102,9 +102,7 @@ def extract_node_flavors(
     candidates: list[NodeFlavor] = []
     if cores > 0:
         candidates.append(_cpu_flavor(labels, annotations, key, cores))
-    candidates += [
-        _device_flavor(labels, model, key if cpu_aware else "") for model in devices.models if model.count
-    ]
+    candidates += [_device_flavor(labels, model, key if cpu_aware else "") for model in devices.models if model.count]
     flavors: list[NodeFlavor] = []
     for flavor in candidates:
         try:
