@@ -374,5 +374,10 @@ class DemoOptions:
     )
     state_dir: str = option("", "folder for the demo's state; empty makes one and removes it", env="DEMO_STATE_DIR")
     timeout: float = option(
-        120.0, "give up when nothing has settled by then", parse=parse_duration, env="DEMO_TIMEOUT", shown="2m"
+        120.0,
+        "give up when nothing has settled by then",
+        parse=parse_duration,
+        check=_at_least(1, "1s"),
+        env="DEMO_TIMEOUT",
+        shown="2m",
     )

@@ -5,6 +5,7 @@ For: `commands/`. In: options and the environment. Out: logging set up, a client
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -30,6 +31,11 @@ def environment_of(environ: Mapping[str, str]) -> Manufacturers:
     for problem in (*environment_problems(environ), *registry.problems):
         log.warning("environment variable left aside", extra={"reason": str(problem)})
     return registry
+
+
+def check_credentials(options: KubeOptions, environ: Mapping[str, str]) -> None:
+    """Read the credentials once, before anything starts; CredentialsError says what is wrong with them."""
+    asyncio.run(find_credentials(kubeconfig=options.kubeconfig, environ=environ).current())
 
 
 def connect(options: KubeOptions, environ: Mapping[str, str]) -> Client:

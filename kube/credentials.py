@@ -185,9 +185,18 @@ def _read_kubeconfig(path: str, context: str) -> Credentials:
         load: Callable[..., None] = load_kube_config  # the package carries no types
         load(path or None, context or None, configuration, persist_config=False)
     except (ConfigException, OSError, ValueError, TypeError, yaml.YAMLError) as error:
-        text = f"kubeconfig {path or '(default)'}: {type(error).__name__}; check file and context"
-        raise CredentialsError(text) from error
+        raise CredentialsError(f"kubeconfig {path or '(default)'}: {_cause(error)}; check file and context") from error
     return _from_configuration(configuration)
+
+
+def _cause(error: Exception) -> str:
+    """Say what is wrong without quoting the file: it holds secrets."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:
+        return f"no YAML at line {mark.line + 1}"
+    if type(error).__name__ == "ConfigException":  # the package's own sentences name keys, never values
+        return str(error).strip().rstrip(".")
+    return getattr(error, "strerror", None) or type(error).__name__
 
 
 def _from_configuration(configuration: Any) -> Credentials:

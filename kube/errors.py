@@ -41,10 +41,7 @@ def cut(text: str) -> str:
 
 
 class OperatorError(Exception):
-    """All we raise."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(cut(text))
+    """All we raise. Text of our own stands in full; text from elsewhere is cut by the classes that carry it."""
 
 
 class Terminal(OperatorError):
@@ -58,6 +55,9 @@ class InvalidRequest(Terminal):
 class Unreachable(OperatorError):
     """No usable answer came; whether a write happened is unknown."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(cut(text))
+
 
 class MalformedAnswer(Unreachable):
     """An answer came that is not what the protocol promises."""
@@ -69,6 +69,9 @@ class NotLeader(OperatorError):
 
 class CredentialsError(OperatorError):
     """A token, certificate or kubeconfig cannot be read; the operator of the cluster must act."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(cut(text))
 
 
 class ApiError(OperatorError):

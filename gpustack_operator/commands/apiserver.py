@@ -17,7 +17,7 @@ from apiserver.process import ApiServer, ProcessOptions
 from apiserver.serving.listener import MOST_CONNECTIONS, bind
 from apiserver.serving.shutdown import Shutdown, Times
 from gpustack_operator.config import ApiServerOptions, KubeOptions, LogOptions, ServiceOptions
-from gpustack_operator.processes import connect, start_logging
+from gpustack_operator.processes import check_credentials, connect, start_logging
 from kube.clock import SystemClock
 from kube.errors import OperatorError
 
@@ -34,6 +34,7 @@ def run(
     start_logging(logs)
     allow_connections()
     placed = placement(kube, service, options, environ)
+    check_credentials(kube, environ)
     bound = bind(options.bind_address, options.secure_port)
     uvloop.run(serve(kube, placed, bound, environ=environ))
 

@@ -22,7 +22,7 @@ from controllers import build_reconcilers, selections
 from controllers.node_feature_rule import install_all
 from gpustack_operator.config import ElectionOptions, HealthOptions, KubeOptions, LogOptions, ManufacturerOptions
 from gpustack_operator.packaged import unit_resource_presets
-from gpustack_operator.processes import connect, environment_of, start_logging
+from gpustack_operator.processes import check_credentials, connect, environment_of, start_logging
 from kube.client import Client
 from kube.clock import SystemClock
 from kube.errors import OperatorError
@@ -45,6 +45,7 @@ def run(
 ) -> None:
     """Reconcile until SIGTERM."""
     start_logging(logs)
+    check_credentials(kube, environ)
     registry = environment_of(environ)
     presets = unit_resource_presets()
     seeds, problems = seeds_of(environ)

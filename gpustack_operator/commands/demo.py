@@ -24,4 +24,9 @@ def run(options: DemoOptions, *, environ: Mapping[str, str]) -> int:
     # Imported here: it needs the stand-ins' fleet loader, which an installed package lacks.
     from gpustack_operator.demo.run import demo
 
-    return uvloop.run(demo(options, environ))
+    try:
+        return uvloop.run(demo(options, environ))
+    except PermissionError as refused:
+        raise OperatorError(f"{refused.filename}: {refused.strerror}; choose another DEMO_STATE_DIR") from refused
+    except FileNotFoundError as missing:
+        raise OperatorError(f"{missing.filename}: {missing.strerror}; choose another DEMO_STATE_DIR") from missing

@@ -38,7 +38,7 @@ from gpustack_operator.config import (
     PluginOptions,
     SecureOptions,
 )
-from gpustack_operator.processes import connect, environment_of, start_logging
+from gpustack_operator.processes import check_credentials, connect, environment_of, start_logging
 from kube.certs.authority import issue_leaf, new_authority
 from kube.client import Client
 from kube.clock import Clock, SystemClock
@@ -63,6 +63,8 @@ def run(
 ) -> None:
     """Publish, allocate and measure until SIGTERM."""
     start_logging(logs)
+    if agent.fleet or detector.node_name:  # a missing name is the agent's own, plainer refusal
+        check_credentials(kube, environ)
     registry = environment_of(environ)
     detection = DetectionOptions(
         manufacturers=manufacturers.manufacturer, registry=registry, id_with_memory=is_group_id_with_memory(environ)

@@ -27,7 +27,7 @@ from gpustack_operator.config import (
     ServiceOptions,
 )
 from gpustack_operator.packaged import unit_resource_presets
-from gpustack_operator.processes import environment_of, start_logging
+from gpustack_operator.processes import check_credentials, environment_of, start_logging
 from kube.runtime import Manager
 
 
@@ -46,6 +46,7 @@ def run(
     start_logging(logs)
     apiserver.allow_connections()
     placed: ProcessOptions = apiserver.placement(kube, service, options, environ)
+    check_credentials(kube, environ)
     registry = environment_of(environ)
     presets = unit_resource_presets()
     seeds, _ = seeds_of(environ)

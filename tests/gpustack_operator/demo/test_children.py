@@ -32,7 +32,7 @@ def test_a_death_is_reported_with_its_last_lines(tmp_path: Path) -> None:
     async def run() -> str:
         children = Children(tmp_path, os.environ)
         await children.start("calm", python(WAITS))
-        code = "import sys; [print('line', n) for n in range(40)]; sys.exit('out of cards')"
+        code = "import sys; [print('line', n, flush=True) for n in range(40)]; sys.exit('out of cards')"
         await children.start("sick", python(code))
         try:
             await children.first_death()
