@@ -235,9 +235,8 @@ class Allocator:
         """Read Pods that the kubelet admits before the cache has them; what cannot be read is left to the next look."""
         if word is None:
             return []
-        known = {(namespace_of(pod), name_of(pod)) for pod in self._ledger.pods()}
         found = []
-        for namespace, name in sorted(set(word.pods) - known):
+        for namespace, name in self._ledger.unknown(word):
             try:
                 pod = await self._client.get(POD, name, namespace)
             except NotFound:

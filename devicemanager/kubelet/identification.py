@@ -80,7 +80,7 @@ def identify(
     for pod in pods:
         if not _may_wait(pod, word):
             continue
-        waiting = _waiting(pod, resource, entries(pod), word)
+        waiting = _waiting(pod, resource, entries, word)
         again += [w for w in waiting if w.recorded and _limit(w.container, resource) == count]
         foremost = next((w for w in waiting if not w.recorded), None)
         if foremost is not None and _limit(foremost.container, resource) == count:
@@ -116,19 +116,24 @@ def _may_wait(pod: Mapping[str, Any], word: KubeletWord | None) -> bool:
 
 
 def _waiting(
-    pod: Mapping[str, Any], resource: str, entries: Mapping[str, Entry], word: KubeletWord | None
+    pod: Mapping[str, Any],
+    resource: str,
+    entries: Callable[[Mapping[str, Any]], Mapping[str, Entry]],
+    word: KubeletWord | None,
 ) -> list[Waiting]:
     name = (namespace_of(pod), name_of(pod))
-    started = _started(pod)
-    found = []
-    for container in _containers(pod):
-        its_name = as_str(container.get("name"))
-        if not _limit(container, resource) or its_name in started:
-            continue
-        if word is not None and name not in word.doubled and word.ids(name, its_name, resource):
-            continue
-        found.append(Waiting(pod, container, recorded=its_name in entries))
-    return found
+    asking = _containers(pod)
+    if word is not None and name not in word.doubled:
+        asking = [c for c in asking if not word.ids(name, as_str(c.get("name")), resource)]
+    asking = [c for c in asking if _limit(c, resource)]
+    if not asking:  # nearly every Pod of a full node ends here
+        return []
+    started, held = _started(pod), entries(pod)
+    return [
+        Waiting(pod, container, recorded=as_str(container.get("name")) in held)
+        for container in asking
+        if as_str(container.get("name")) not in started
+    ]
 
 
 def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:

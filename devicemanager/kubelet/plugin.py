@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import grpc.aio
 
+from api.devices import cards_of
+from api.ledger.fit import is_partitioned
 from api.ledger.modes import Mode
 from api.ledger.transport import preferred_cards
 from api.pod_requests import claims_of
@@ -89,7 +92,7 @@ class Plugin:
         mode = self.resource.mode
         ledger = self._ledger.current()
         groups = [group for group in ledger.groups if group.get("manufacturer") == self.resource.manufacturer]
-        offer = offer_of(groups, mode, ledger.cards, self._held_ids() if mode is Mode.PARTITIONED else ())
+        offer = offer_of(groups, mode, ledger.cards, self._held_ids(groups) if mode is Mode.PARTITIONED else ())
         if offer.thinned_to != self._thinned:
             self._thinned = offer.thinned_to
             extra = {"resource": self.resource.name, "tokens": offer.thinned_to}
@@ -175,7 +178,9 @@ class Plugin:
         groups = [g for g in self._ledger.groups() if g.get("manufacturer") == self.resource.manufacturer]
         return max((units_of(claim, group) for group in groups), default=0)
 
-    def _held_ids(self) -> set[str]:
+    def _held_ids(self, groups: Sequence[Mapping[str, Any]]) -> set[str]:
+        if not any(is_partitioned(card) for group in groups for card in cards_of(group)):
+            return set()
         return {
             text
             for pod in self._ledger.pods()

@@ -62,6 +62,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
+    pod: object
     text: str | None
     phase: str
     groups: object
@@ -83,14 +84,16 @@ class Accounts:
     def of(self, pod: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> Account:
         """Return the account of a Pod."""
         uid = uid_of(pod)
+        read = self._read.get(uid)
+        if read and read.pod is pod and not read.account.problems:  # caches replace what changes
+            return read.account
         text = annotations_of(pod).get(ALLOCATED_ANNOTATION)
         phase = as_str(at(pod, "status", "phase"))
-        read = self._read.get(uid)
         if read and read.text == text and read.phase == phase and (read.groups is groups or not read.account.problems):
             return read.account
         known = read.account.charge if read and not read.account.charge.assumed else None
         account = self._account(pod, groups, known.records if known else None, read)
-        self._read[uid] = _Read(text, phase, groups, account)
+        self._read[uid] = _Read(pod, text, phase, groups, account)
         return account
 
     def forget_others(self, uids: Iterable[str]) -> None:

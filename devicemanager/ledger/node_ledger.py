@@ -21,13 +21,13 @@ from api.devices import spec_groups
 from api.ledger.rebuild import CardKey, CardUse, Charge, Rebuilt, rebuild, stays_charged
 from api.ledger.transport import Record
 from api.problems import Problem
-from devicemanager.ledger.accounts import Account, Accounts, ContainerKey, Entry, is_terminal
+from devicemanager.ledger.accounts import Account, Accounts, ContainerKey, Entry
 from devicemanager.ledger.kubelet_word import KubeletWord
 from devicemanager.ledger.reservations import Reservation, Reservations
 from devicemanager.ledger.verification import unaccounted
 from kube.clock import Clock
 from kube.reconciler import Caches, Index, Key
-from nodefeature.fields import as_str, at, name_of, namespace_of, uid_of
+from nodefeature.fields import as_str, at, metadata, name_of, namespace_of, uid_of
 from nodefeature.kinds import DEVICES, POD
 from nodefeature.manufacturers import Manufacturers
 
@@ -87,6 +87,15 @@ class NodeLedger:
         """Return the cache's newest state of a Pod; None when it is gone or not there yet."""
         newest = self._caches[POD].get(Key(name_of(pod), namespace_of(pod)))
         return newest if newest is not None and uid_of(newest) == uid_of(pod) else None
+
+    def unknown(self, word: KubeletWord) -> list[tuple[str, str]]:
+        """Return (namespace, name) of Pods that the kubelet lists and nobody here knows."""
+        cache = self._caches[POD]
+        absent = [pod for pod in word.pods if cache.get(Key(pod[1], pod[0])) is None]
+        if absent:
+            reserved = {(namespace_of(pod), name_of(pod)) for pod in self.reservations.pods().values()}
+            absent = sorted(pod for pod in absent if pod not in reserved)
+        return absent
 
     def entries(self, pod: Mapping[str, Any]) -> dict[str, Entry]:
         """Return what each container of a Pod holds, reservations first."""
@@ -190,9 +199,5 @@ class NodeLedger:
 
 
 def _age(pod: Mapping[str, Any]) -> tuple[str, str, str]:
-    return as_str(at(pod, "metadata", "creationTimestamp")), namespace_of(pod), name_of(pod)
-
-
-def running(pods: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the Pods that have not ended."""
-    return [pod for pod in pods if not is_terminal(pod)]
+    meta = metadata(pod)  # asked for each Pod at each decision
+    return as_str(meta.get("creationTimestamp")), as_str(meta.get("namespace")), as_str(meta.get("name"))

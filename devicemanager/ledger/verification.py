@@ -59,12 +59,23 @@ def unaccounted(
                 mode = _MODES.get(family_of(registry, resource))
                 if mode is None or not ids:
                     continue
+                if _is_recorded_so(account, charge, container, ids):
+                    continue
                 claim = _claim(account, container, mode)
                 wanted = _implied(container, mode, ids, inventory, claim)
                 missing = _missing(wanted, charge, container)
                 if missing or (mode is Mode.PARTITIONED and not _recorded(charge, container, mode)):
                     maker = manufacturer_of_resource(registry, resource)
                     yield Charge("/".join(name), missing, assumed=True), _sentence(name, container, maker, mode, ids)
+
+
+def _is_recorded_so(account: Account | None, charge: Charge | None, container: str, ids: frozenset[str]) -> bool:
+    """Say whether the very ids stand in a believed record: the common case, and cheap to see."""
+    if account is None or charge is not account.charge or charge.assumed:
+        return False
+    recorded = account.device_ids.get(container, ())
+    held = sum(record.container == container for record in charge.records)
+    return len(recorded) == len(ids) == held and ids.issuperset(recorded)
 
 
 def _claim(account: Account | None, container: str, mode: Mode) -> Claim | None:

@@ -143,7 +143,8 @@ class DeviceManager:
 
     def held(self, pod_uid: str, container: str) -> Mapping[str, tuple[str, ...]]:
         """Return a container's ids by resource."""
-        return {key[2]: ids for key, ids in self.given.items() if key[:2] == (pod_uid, container)}
+        keys = ((pod_uid, container, resource) for resource in self.endpoints)
+        return {key[2]: self.given[key] for key in keys if key in self.given}
 
     async def _pick(self, endpoint: Endpoint, count: int, reusable: Collection[str]) -> list[str]:
         used = {i for key, ids in self.given.items() if key[2] == endpoint.resource for i in ids}
