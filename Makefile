@@ -13,7 +13,7 @@ help: ## Show this list
 $(VENV)/installed: requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed; say which with PYTHON=..."; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { echo "make: $(PYTHON) has no venv module (Debian: apt-get install python3-venv)"; exit 2; }
-	@echo "installing locked dependencies into $(VENV) ..."
+	@echo "installing locked dependencies into $(VENV) (about 400 MB, some minutes the first time) ..."
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
@@ -39,13 +39,16 @@ test: setup ## Run the unit and component tests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/e2e tests
 
 .PHONY: verify
-verify: setup ## Check format, lint, types, layers and generated files
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports
-	@$(MAKE) --no-print-directory generate
-	@test -z "$$(git status --porcelain -- chart docs devicemanager/proto)" || { git status --short -- chart docs devicemanager/proto; echo "make: generated files were stale; commit what 'make generate' wrote"; exit 1; }
+verify: setup ## Check format, lint, types, layers and generated files; every step runs
+	@failed=; \
+	for step in "ruff format --check ." "ruff check ." "mypy" "lint-imports"; do \
+		echo "== $$step"; $(BIN)/$$step || failed="$$failed [$$step]"; \
+	done; \
+	echo "== generated files"; $(BIN)/python -m gpustack_operator.generate; \
+	if [ -n "$$(git status --porcelain -- chart docs/reference docs/devcluster.md)" ]; then \
+		git status --short -- chart docs/reference docs/devcluster.md; failed="$$failed [generated files are not committed]"; \
+	fi; \
+	if [ -n "$$failed" ]; then echo "make: verify failed:$$failed"; exit 1; fi
 
 .PHONY: format
 format: setup ## Mend format and lint where a tool can
