@@ -1,6 +1,6 @@
 """What the demo prints when all is settled: the pools, what stands behind them, and how to look further.
 
-For: `run.py`. In: a world. Out: text.
+For: `run.py`. In: a world, or where one run keeps what. Out: text.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ from nodefeature.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
 
 BANNER = """\
 gpustack-operator demo: from hardware to pools, without a cluster.
-  real      the aggregated API of our kinds, controllers, node agents (this machine's hardware, and a dozen
-            machines recorded from real ones)
+  real      the aggregated API of our kinds, controllers, node agents (this machine's hardware, and
+            thirteen nodes recorded from twelve real machines)
   stands in kube-apiserver and store (devcluster), NFD master and workers, Kueue, scheduler, kubelets; they say
             in their modules under hack/devcluster/ what they leave out. Nothing leaves this machine.
 """
+
+LEGEND = """\
+  EX whole cards, SH shares of cards, SL slices in percent of a card, PT hardware partitions.
+  Each pair is largest single request / remaining in the pool; CPU likewise, in cores.
+  Quota below is in credits (1,600,000 is one card, so 12800k is 8 cards), or in cores where a pool has no cards.
+"""
+"""How to read the tables; stands under the pools."""
 
 
 def pools(world: World) -> str:
@@ -60,18 +67,26 @@ def queues(world: World) -> str:
     return table(("CLUSTERQUEUE", "QUOTA (CREDITS OR CORES)", "STOP POLICY", "LOCALQUEUES"), rows)
 
 
-def further(kubeconfig: Path, logs: Path) -> str:
-    """Return the lines to look further with."""
+def verdict(world: World) -> str:
+    """Return what a check that found nothing wrong has checked."""
+    nodes, pooled = len(world.managed_nodes()), len(world[SERVED_TYPE])
+    return f"checked: {nodes} nodes, {world.cards()} cards, {pooled} pools as recorded"
+
+
+def further(kubeconfig: Path, logs: Path, add_to_path: Path | None = None) -> str:
+    """Return the lines to look further with; `add_to_path` is a folder where kubectl is and a shell does not look."""
     lines = (
+        *([f'export PATH="$PATH:{add_to_path}"'] if add_to_path else []),
         f"export KUBECONFIG={kubeconfig}",
         "kubectl get instancetypes -o wide                # through the aggregated API, worker.gpustack.ai/v1",
         "kubectl get instances -A; kubectl get settings -n gpustack-system",
-        "kubectl proxy                                    # then http://127.0.0.1:8001/apis/worker.gpustack.ai/v1/docs",
         "kubectl get devices -o yaml h100-01              # inventory and ledger of one node",
         "kubectl get resourceflavors,clusterqueues        # what stands behind the pools",
         "kubectl get localqueues -n default --show-labels",
-        "kubectl label node rtx4090-01 gpustack.ai/managed=false --overwrite   # watch its pool empty",
-        "kubectl get instancetypes -w",
         f"tail -f {logs}/controllers.log {logs}/apiserver.log",
+        "kubectl get instancetypes -w                     # in a second shell, while the next two lines run",
+        "kubectl label node rtx4090-01 gpustack.ai/managed=false --overwrite  # watch its pool empty",
+        "kubectl label node rtx4090-01 gpustack.ai/managed=true --overwrite   # and fill again within a minute",
+        "kubectl proxy                                    # then http://127.0.0.1:8001/apis/worker.gpustack.ai/v1/docs",
     )
     return "Look further:\n" + "\n".join(f"  {line}" for line in lines)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import signal
 import sys
 import tempfile
@@ -116,7 +117,7 @@ async def _act(options: DemoOptions, place: Place, children: Children) -> int:
         world = await settled
         progress.end()
         wrong = findings(fleet.machines, world)
-        _print_result(place, world, wrong)
+        _print_result(place, world, wrong, ends=options.exit_when_settled)
         if options.exit_when_settled:
             return 1 if wrong else 0
         print("\nRunning on; Ctrl-C ends it.", flush=True)
@@ -178,12 +179,16 @@ async def _watch_until_quiet(client: Client, fleet: DemoFleet, progress: Progres
         await asyncio.sleep(_LOOK_S)
 
 
-def _print_result(place: Place, world: World, wrong: list[str]) -> None:
-    for text in (report.pools(world), report.flavors(world), report.queues(world)):
-        print(text + "\n")
-    print(report.further(place.kubeconfig, place.logs))
+def _print_result(place: Place, world: World, wrong: list[str], *, ends: bool) -> None:
+    """Print the tables, then the verdict when the demo `ends` here, else how to look further."""
+    print(f"{report.pools(world)}\n\n{report.LEGEND}\n{report.flavors(world)}\n\n{report.queues(world)}\n")
+    if not ends:
+        kubectl, ours = shutil.which("kubectl"), _CHECKOUT / ".venv" / "bin"
+        print(report.further(place.kubeconfig, place.logs, ours if kubectl and Path(kubectl).parent == ours else None))
     if wrong:
         print("\nNot as the machines say:\n  " + "\n  ".join(wrong))
+    elif ends:
+        print(report.verdict(world))
     sys.stdout.flush()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gpustack_operator.demo import report
 from gpustack_operator.demo.world import KINDS, SERVED_TYPE, World
 from nodefeature.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
@@ -53,6 +55,27 @@ def test_further() -> None:
     lines = report.further(Path("/x/kubeconfig"), Path("/x/logs"))
     assert "export KUBECONFIG=/x/kubeconfig" in lines
     assert "/x/logs/controllers.log" in lines
+    assert "export PATH" not in lines
+
+
+def test_further_begins_with_the_path_and_can_be_run_downwards() -> None:
+    first, *lines = report.further(Path("/x/kubeconfig"), Path("/x/logs"), Path("/x/bin")).splitlines()[1:]
+    assert first.startswith('  export PATH="$PATH:/x/bin"')
+    watch, empty, fill, proxy = lines[-4:]
+    assert "get instancetypes -w" in watch
+    assert "in a second shell" in watch
+    assert "gpustack.ai/managed=false --overwrite" in empty
+    assert "gpustack.ai/managed=true --overwrite" in fill
+    assert "kubectl proxy" in proxy
+
+
+def test_verdict() -> None:
+    assert report.verdict(WORLD) == "checked: 0 nodes, 0 cards, 2 pools as recorded"
+
+
+@pytest.mark.parametrize("word", ["EX ", "SH ", "SL ", "PT ", "largest single request / remaining", "CPU", "12800k"])
+def test_the_legend_explains(word: str) -> None:
+    assert word in report.LEGEND
 
 
 def test_the_banner_says_what_is_real_and_what_stands_in() -> None:

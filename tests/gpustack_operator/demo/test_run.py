@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gpustack_operator.config import DemoOptions
+from gpustack_operator.demo import report
 from gpustack_operator.demo import run as module
 from gpustack_operator.demo.children import ChildDied
 from gpustack_operator.demo.fleet import DemoFleet
@@ -75,7 +76,39 @@ def test_settled_and_right(scene: Scene, tmp_path: Path, capsys: pytest.CaptureF
     logs = sorted(path.stem for path in (tmp_path / "state" / "logs").iterdir())
     assert logs == ["agent-n1", "agent-n2", "apiserver", "controllers", "devcluster", "standins"]
     printed = capsys.readouterr().out
-    assert printed.index("stands in") < printed.index("ENTRANCE") < printed.index("Look further")
+    order = (
+        "stands in",
+        "ENTRANCE",
+        report.LEGEND,
+        "RESOURCEFLAVOR",
+        "CLUSTERQUEUE",
+        "checked: 0 nodes, 0 cards, 0 pools",
+    )
+    assert sorted(order, key=printed.index) == list(order)
+    assert "Look further" not in printed
+
+
+@pytest.mark.parametrize(("found", "said"), [(".venv/bin", True), ("elsewhere", False), ("", False)])
+def test_one_who_looks_is_told_how(
+    found: str, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "_CHECKOUT", tmp_path)
+    monkeypatch.setattr("shutil.which", lambda _: str(tmp_path / found / "kubectl") if found else None)
+    module._print_result(module.Place(tmp_path), world(1), [], ends=False)
+    printed = capsys.readouterr().out
+    assert "Look further" in printed
+    assert "checked:" not in printed
+    assert (f'export PATH="$PATH:{tmp_path}/.venv/bin"' in printed) is said
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_wrong_result_has_no_verdict_but_its_findings(
+    ends: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module._print_result(module.Place(tmp_path), world(1), ["node n1: 0 cards"], ends=ends)
+    printed = capsys.readouterr().out
+    assert "Not as the machines say:\n  node n1: 0 cards" in printed
+    assert "checked:" not in printed
 
 
 def test_a_world_that_moves_is_not_settled(scene: Scene) -> None:
