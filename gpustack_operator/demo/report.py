@@ -83,10 +83,10 @@ def further(kubeconfig: Path, logs: Path, add_to_path: Path | None = None) -> st
         "kubectl get devices -o yaml h100-01              # inventory and ledger of one node",
         "kubectl get resourceflavors,clusterqueues        # what stands behind the pools",
         "kubectl get localqueues -n default --show-labels",
-        f"tail -f {logs}/controllers.log {logs}/apiserver.log",
         "kubectl get instancetypes -w                     # in a second shell, while the next two lines run",
         "kubectl label node rtx4090-01 gpustack.ai/managed=false --overwrite  # watch its pool empty",
         "kubectl label node rtx4090-01 gpustack.ai/managed=true --overwrite   # and fill again within a minute",
+        f"tail -f {logs}/controllers.log {logs}/apiserver.log",
         "kubectl proxy                                    # then http://127.0.0.1:8001/apis/worker.gpustack.ai/v1/docs",
     )
     return "Look further:\n" + "\n".join(f"  {line}" for line in lines)

@@ -58,14 +58,15 @@ def test_further() -> None:
     assert "export PATH" not in lines
 
 
-def test_further_begins_with_the_path_and_can_be_run_downwards() -> None:
+def test_further_begins_with_the_path_and_ends_with_what_does_not_return() -> None:
     first, *lines = report.further(Path("/x/kubeconfig"), Path("/x/logs"), Path("/x/bin")).splitlines()[1:]
     assert first.startswith('  export PATH="$PATH:/x/bin"')
-    watch, empty, fill, proxy = lines[-4:]
+    watch, empty, fill, logs, proxy = lines[-5:]
     assert "get instancetypes -w" in watch
     assert "in a second shell" in watch
     assert "gpustack.ai/managed=false --overwrite" in empty
     assert "gpustack.ai/managed=true --overwrite" in fill
+    assert "tail -f" in logs
     assert "kubectl proxy" in proxy
 
 
