@@ -185,7 +185,7 @@ def _read_kubeconfig(path: str, context: str) -> Credentials:
         load: Callable[..., None] = load_kube_config  # the package carries no types
         load(path or None, context or None, configuration, persist_config=False)
     except (ConfigException, OSError, ValueError, TypeError, yaml.YAMLError) as error:
-        raise CredentialsError(f"kubeconfig {path or '(default)'}: {_cause(error)}; check file and context") from error
+        raise CredentialsError(f"kubeconfig {path or '(default)'}: check file and context: {_cause(error)}") from error
     return _from_configuration(configuration)
 
 
