@@ -54,17 +54,27 @@ class Children:
         """Start one process; `environ` adds to the common environment."""
         log = self._logs / f"{name}.log"
         with log.open("wb") as out:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=asyncio.subprocess.STDOUT,
-                env={**self._environ, **(environ or {})},
-                start_new_session=True,
+            starting = asyncio.ensure_future(
+                asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=asyncio.subprocess.STDOUT,
+                    env={**self._environ, **(environ or {})},
+                    start_new_session=True,
+                )
             )
-        child = Child(name, process, log)
+            try:
+                process = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                # It may have begun to run: it must be known, so that it is stopped with the others.
+                self._own(Child(name, await starting, log))
+                raise
+        return self._own(Child(name, process, log))
+
+    def _own(self, child: Child) -> Child:
         self._children.append(child)
-        self._watchers.append(asyncio.create_task(self._watch(child), name=f"watch {name}"))
+        self._watchers.append(asyncio.create_task(self._watch(child), name=f"watch {child.name}"))
         return child
 
     async def _watch(self, child: Child) -> None:
