@@ -8,7 +8,8 @@ Promises: every wait follows a watch until a deadline; expectations are on objec
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ class Cluster:
         self.control_plane = control_plane
         self.product = product
         self.machines: dict[str, tuple[FleetNode, Machine]] = {}
+        self._starts: list[tuple[str, str]] = []
         self._copies = Machines()
 
     @property
@@ -206,6 +208,22 @@ class Cluster:
         """Return the end of the audit log."""
         return audit.position(self.control_plane.audit_log)
 
+    def restart(self, engine: str) -> None:
+        """Restart a process of the control plane, and remember when: until its caches are full, RBAC refuses all."""
+        began = _now()
+        self.control_plane.restart(engine)
+        for _ in self.admin.watch(TOPOLOGY, since=_list_version(self.admin), timeout_s=3):
+            pass
+        self._starts.append((began, _now()))
+
+    def refused(self) -> list[str]:
+        """Return the requests of ours that were refused while the server was in a state to judge."""
+        return [
+            str(r)
+            for r in self.requests()
+            if r.code in {401, 403} and not any(began <= r.time <= ended for began, ended in self._starts)
+        ]
+
     def requests(self, since: int = 0) -> list[audit.Request]:
         """Return the requests of our accounts."""
         return [r for user in USERS for r in audit.read(self.control_plane.audit_log, user=user, since=since)]
@@ -226,15 +244,14 @@ def _list_version(admin: Admin) -> str:
     return as_str(at(admin.page(CLUSTER_QUEUE, limit=1), "metadata", "resourceVersion"))
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
 def quotas_of(queue: Object) -> dict[str, str]:
     """Return a queue's nominal quotas by flavor, in their order."""
     groups = as_maps(at(queue, "spec", "resourceGroups"))
     return {f["name"]: f["resources"][0]["nominalQuota"] for g in groups for f in as_maps(g.get("flavors"))}
-
-
-def owned_writes(requests: Iterable[audit.Request]) -> list[str]:
-    """Return the writes among requests, as text."""
-    return [str(r) for r in requests if r.verb in {"create", "update", "patch", "delete", "deletecollection"}]
 
 
 FLEET = Path(__file__).with_name("fleet-30.yaml")

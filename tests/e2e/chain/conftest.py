@@ -14,7 +14,7 @@ from hack.controlplane.manifests import namespace_manifest
 from hack.fleet import load_fleet
 from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, LOCAL_QUEUE, NAMESPACE, RESOURCE_FLAVOR
 from tests.e2e.chain.cluster import FLEET, Cluster
-from tests.e2e.chain.product import USERS, Product
+from tests.e2e.chain.product import Product
 from tests.e2e.chain.workloads import TEAM
 
 
@@ -28,8 +28,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[Cluster]:
     yield cluster
     product.stop_all()
     cluster.leave(*cluster.machines)
-    refused = [str(r) for r in cluster.requests() if r.code in {401, 403}]
-    assert not refused, f"requests of {USERS} were refused: {refused}"
+    assert not cluster.refused()
 
 
 @pytest.fixture(autouse=True)

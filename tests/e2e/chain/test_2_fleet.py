@@ -116,12 +116,7 @@ def test_the_pools_promise_what_the_machines_have(fleet: Cluster) -> None:
 @pytest.mark.parametrize("name", POOLS)
 def test_a_pool(fleet: Cluster, name: str) -> None:
     unit, accelerator = POOLS[name]
-    status = fleet.get(INSTANCE_TYPE, name)["status"]
-    assert (status["phase"], status["summary"]["unit"], status["summary"]["accelerator"]) == (
-        "Active",
-        unit,
-        accelerator,
-    )
+    fleet.wait_type(name, unit=unit, accelerator=accelerator)
 
 
 def test_there_are_no_other_pools(fleet: Cluster) -> None:

@@ -157,7 +157,7 @@ def assert_writes_under_lease(cluster: Cluster, since: int) -> None:
 @pytest.mark.parametrize("name", ["kube-apiserver", "etcd", "kueue"])
 def test_a_restart_of_an_engine_is_outlived(restored: Cluster, name: str) -> None:
     pid = restored.product.pid("controllers")
-    restored.control_plane.restart(name)
+    restored.restart(name)
     node, _machine = restored.machines["mi308x-02"]
     restored.leave("mi308x-02")
     restored.wait_type(MI308X, accelerator="8/8 8/80 100/800 0/0", timeout_s=90)
