@@ -131,6 +131,7 @@ class InstanceStatus(TypedDict, total=False):
     ports: list[ServicePort]
     allocations: list[LedgerGroup]
     summary: Summary
+    conditions: list[dict[str, Any]]
 
 
 class Instance(TypedDict, total=False):

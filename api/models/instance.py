@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from api.models.devices import AllocationGroup
-from api.models.objects import Object, Reference
+from api.models.objects import Condition, Object, Reference
 from api.schema import (
     MOUNT_PATH_PATTERN,
     Message,
@@ -149,6 +149,12 @@ class InstanceStatus(Model):
     )
     allocations: list[AllocationGroup] | None = Field(default=None, max_length=64, json_schema_extra=map_list("id"))
     summary: Summary | None = None
+    conditions: list[Condition] | None = Field(
+        default=None,
+        max_length=16,
+        json_schema_extra=map_list("type"),
+        description="Admitted, Scheduled, Ready: how far it is, and why no further",
+    )
 
 
 class Instance(Object):

@@ -31,3 +31,9 @@ class Condition(Model):
     reason: Word | None = None
     message: Message | None = None
     last_transition_time: Word | None = Field(default=None, description="When the status last changed")
+    observed_generation: int | None = Field(
+        default=None,
+        ge=0,
+        json_schema_extra={"format": "int64"},
+        description="Generation of the object that this was said about",
+    )
