@@ -8,8 +8,18 @@ Promises: a value is shown cut to 120 characters and never evaluated; a sensitiv
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 _SHOWN = 120
+
+
+class Fault(StrEnum):
+    """How a field breaks its rule, in the words of Kubernetes' causes."""
+
+    INVALID = "FieldValueInvalid"
+    REQUIRED = "FieldValueRequired"
+    FORBIDDEN = "FieldValueForbidden"
+    NOT_FOUND = "FieldValueNotFound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +29,20 @@ class Problem:
     path: str
     value: str
     rule: str
+    fault: Fault = Fault.INVALID
 
     def __str__(self) -> str:
         return f"{self.path}: {self.value}: {self.rule}" if self.value else f"{self.path}: {self.rule}"
 
 
-def problem(path: str, value: object, rule: str) -> Problem:
+def problem(path: str, value: object, rule: str, fault: Fault = Fault.INVALID) -> Problem:
     """Return a problem with `value` shown in a bounded form; None means that there is nothing to show."""
-    return Problem(path, shown(value), rule)
+    return Problem(path, shown(value), rule, fault)
 
 
-def require(holds: bool, path: str, value: object, rule: str) -> list[Problem]:
+def require(holds: bool, path: str, value: object, rule: str, fault: Fault = Fault.INVALID) -> list[Problem]:
     """Return no problem when the rule `holds`, else one."""
-    return [] if holds else [problem(path, value, rule)]
+    return [] if holds else [problem(path, value, rule, fault)]
 
 
 def shown(value: object) -> str:

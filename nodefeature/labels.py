@@ -47,6 +47,8 @@ EMPTY_PLAN_HOLD = TOPOLOGY_PREFIX + "empty-plan-hold"
 
 DERIVED_FROM_NODE = "schedule.gpustack.ai/derived-from-node"
 CLUSTER_QUEUE_ANNOTATION = "schedule.gpustack.ai/cluster-queue"
+QUEUE_ENTRANCE = "schedule.gpustack.ai/queue-entrance"
+"""On an InstanceType: the name of the LocalQueues that lead to its pool."""
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 
 OS = "kubernetes.io/os"

@@ -11,6 +11,7 @@ from nodefeature.hashing import fnv64
 from nodefeature.keys import GENERIC
 
 PREFIX = "gpustack-"
+LOCAL_QUEUE_PREFIX = f"{PREFIX}fnv64-"
 
 
 def pool_key(general_group: str, accelerator_group: str) -> str:
@@ -35,4 +36,4 @@ def catalogue_flavor_name(*, general_group: str, accelerator_group: str) -> str:
 
 def local_queue_name(cluster_queue: str) -> str:
     """Return the name of the LocalQueues that lead to a ClusterQueue: 31 characters, as a label value must be short."""
-    return f"{PREFIX}fnv64-{fnv64(cluster_queue)}"
+    return f"{LOCAL_QUEUE_PREFIX}{fnv64(cluster_queue)}"
