@@ -32,6 +32,8 @@ class Request:
     name: str
     code: int
     time: str
+    decision: str = ""
+    """What authorization said: `allow` or `forbid`; admission may still refuse with 403, in a namespace that goes."""
     credential: str = ""
     """The id of the token the request came with, where it came with one of a ServiceAccount."""
 
@@ -39,6 +41,11 @@ class Request:
     def is_write(self) -> bool:
         """Say whether the request was to change something."""
         return self.verb in {"create", "update", "patch", "delete", "deletecollection"}
+
+    @property
+    def is_refused(self) -> bool:
+        """Say whether the request lacked an identity (401) or a right (403 by authorization)."""
+        return self.code == 401 or (self.code == 403 and self.decision != "allow")
 
     @property
     def is_quiet(self) -> bool:
@@ -77,8 +84,8 @@ def read(log: Path, *, user: str = "", since: int = 0) -> Iterator[Request]:
 
 
 def forbidden(log: Path, *, user: str, since: int = 0) -> list[Request]:
-    """Return the requests that were refused for lack of a right (403) or of an identity (401)."""
-    return [request for request in read(log, user=user, since=since) if request.code in {401, 403}]
+    """Return the requests that were refused for lack of a right or of an identity."""
+    return [request for request in read(log, user=user, since=since) if request.is_refused]
 
 
 def unquiet(log: Path, *, user: str, since: int = 0) -> list[Request]:
@@ -100,5 +107,6 @@ def _request(event: dict[str, Any]) -> Request:
         name=as_str(ref.get("name")),
         code=as_int(at(event, "responseStatus", "code")),
         time=as_str(event.get("requestReceivedTimestamp")),
+        decision=as_str(as_map(event.get("annotations")).get("authorization.k8s.io/decision")),
         credential="".join(as_list(at(event, "user", "extra", "authentication.kubernetes.io/credential-id"))[:1]),
     )

@@ -15,15 +15,26 @@ import pytest
 from hack.controlplane.admin import Admin
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.tools import DEFAULT_CACHE
+from tests.e2e.scenarios import Scenarios
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let a run of this folder end with its table of scenarios; workers of a spread run leave it to their head."""
+    if _is_named(config) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Scenarios(REPOSITORY / "build" / "e2e" / "scenarios.md"), "e2e-scenarios")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave this folder out of a run that did not name it."""
+    return None if _is_named(config) else True
+
+
+def _is_named(config: pytest.Config) -> bool:
     named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
-    return None if any(path.is_relative_to(HERE) for path in named) else True
+    return any(path.is_relative_to(HERE) for path in named)
 
 
 @pytest.fixture(scope="session")

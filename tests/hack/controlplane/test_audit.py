@@ -16,6 +16,7 @@ def event(identity: str, verb: str, resource: str, **more: Any) -> dict[str, Any
     ref = {"resource": resource, "apiGroup": group, "name": more.get("name", "n"), "subresource": more.get("sub", "")}
     user = {"username": more.get("user", US)}
     return {
+        "annotations": {"authorization.k8s.io/decision": more.get("decision", "forbid" if code == 403 else "allow")},
         "auditID": identity,
         "stage": stage,
         "verb": verb,
@@ -51,6 +52,13 @@ def test_forbidden_and_unauthorized_requests_are_found_for_one_user(tmp_path: Pa
         event("4", "get", "nodes", code=404),
     )
     assert [r.resource for r in forbidden(log, user=US)] == ["secrets", "pods"]
+
+
+def test_what_admission_refuses_was_not_forbidden(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    write(log, event("1", "create", "localqueues", code=403, decision="allow"))
+    assert forbidden(log, user=US) == []
+    assert [(r.code, r.decision) for r in read(log, user=US)] == [(403, "allow")]
 
 
 def test_a_settled_client_may_watch_and_renew_its_lease(tmp_path: Path) -> None:
