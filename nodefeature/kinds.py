@@ -44,6 +44,8 @@ SERVICE = Kind("", "v1", "services", "Service", namespaced=True)
 SERVICE_ACCOUNT = Kind("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
 EVENT = Kind("", "v1", "events", "Event", namespaced=True)
 PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
+PERSISTENT_VOLUME = Kind("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+RUNTIME_CLASS = Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 CUSTOM_RESOURCE_DEFINITION = Kind(
