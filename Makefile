@@ -78,8 +78,7 @@ controlplane-down: setup ## Stop it
 .PHONY: e2e
 e2e: setup ## Test on a real control plane, building it when needed (needs Go)
 	@$(BIN)/python -m hack.controlplane build
-	@PROTOCOL_SERVERS=kube-apiserver,view-of-kube-apiserver $(BIN)/python -m pytest tests/protocol
-	@$(BIN)/python -m pytest tests/e2e
+	@PROTOCOL_SERVERS=kube-apiserver,view-of-kube-apiserver $(BIN)/python -m pytest tests/protocol tests/e2e
 
 .PHONY: bench-chain
 bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000")

@@ -24,7 +24,10 @@ from hack.controlplane.errors import BuildError, MissingError
 
 MODULES = Path(__file__).parent / "tools"
 # Outside the checkout: half an hour of building serves every clone on the machine.
-DEFAULT_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpustack-operator" / "controlplane"
+_USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpustack-operator" / "controlplane"
+DEFAULT_CACHE = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or _USER_CACHE)
+_GO = (1, 26)
+_INSTALL = "install Go 1.26 or newer and put `go` on PATH, then build again"
 _LAST_LINES = 15
 _KUBERNETES_VERSION = "k8s.io/component-base/version"
 
@@ -148,15 +151,27 @@ def build(cache: Path, *, say: Callable[[str], None], jobs: int = 0, environment
     if not absent:
         say(f"all {len(TOOLS)} tools are in {cache}")
         return
-    go = shutil.which("go", path=environment.get("PATH"))
-    if go is None:
-        raise MissingError("Go is missing: install Go 1.26 or newer and put `go` on PATH, then build again")
+    go = _find_go(environment)
     cache.mkdir(parents=True, exist_ok=True)
     for tool in absent:
         began = time.monotonic()
         say(f"building {tool.name} {tool.version}: {', '.join(tool.binaries)}")
         _build_tool(tool, go=go, cache=cache, jobs=jobs, environment=environment)
         say(f"built {tool.name} in {time.monotonic() - began:.0f} s")
+
+
+def _find_go(environment: Mapping[str, str]) -> str:
+    """Return the path of a Go that can build the tools; MissingError says in one line what is missing."""
+    go = shutil.which("go", path=environment.get("PATH"))
+    if go is None:
+        raise MissingError(f"Go is missing: {_INSTALL}")
+    asked = subprocess.run(
+        [go, "env", "GOVERSION"], cwd="/", env=environment, capture_output=True, text=True, check=False
+    )
+    found = re.match(r"go(\d+)\.(\d+)", asked.stdout)
+    if found is None or tuple(map(int, found.groups())) < _GO:
+        raise MissingError(f"{go}: {asked.stdout.strip() or 'of unknown version'} is too old: {_INSTALL}")
+    return go
 
 
 def _build_tool(tool: Tool, *, go: str, cache: Path, jobs: int, environment: Mapping[str, str]) -> None:

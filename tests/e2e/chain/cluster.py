@@ -91,6 +91,18 @@ class Cluster:
             for feature in (name, f"{name}-gpustack-worker", f"{name}-gpustack-device-manager"):
                 self.admin.delete(NODE_FEATURE, feature, SYSTEM_NAMESPACE)
 
+    def clear(self) -> None:
+        """Take every machine, setting and pool away, as an administrator would."""
+        self.leave(*list(self.machines))
+        self.unset()
+        for name in self.names(RESOURCE_FLAVOR):
+            self.wait_gone(RESOURCE_FLAVOR, name)
+        for name in self.names(INSTANCE_TYPE):
+            self.admin.delete(INSTANCE_TYPE, name)
+        for name in self.names(INSTANCE_TYPE):
+            self.wait_gone(INSTANCE_TYPE, name)
+        assert self.names(CLUSTER_QUEUE) == []
+
     # Waiting
 
     def wait(
@@ -145,9 +157,13 @@ class Cluster:
         while (now := self.versions()) != before:
             assert time.monotonic() < deadline, f"still moving: {sorted(set(now.items()) ^ set(before.items()))[:10]}"
             before = now
-            for _ in self.admin.watch(CLUSTER_QUEUE, since=_list_version(self.admin), timeout_s=quiet_s):
-                pass
+            self.hold(quiet_s)
         self.product.check()
+
+    def hold(self, seconds: int) -> None:
+        """Let time pass, as long as the server keeps a watch open."""
+        for _ in self.admin.watch(TOPOLOGY, since=_list_version(self.admin), timeout_s=seconds):
+            pass
 
     def versions(self) -> dict[tuple[str, str, str], str]:
         """Return the version of every object of the chain; Nodes by what we read of them, since kubelets renew them."""
@@ -212,8 +228,7 @@ class Cluster:
         """Restart a process of the control plane, and remember when: until its caches are full, RBAC refuses all."""
         began = _now()
         self.control_plane.restart(engine)
-        for _ in self.admin.watch(TOPOLOGY, since=_list_version(self.admin), timeout_s=3):
-            pass
+        self.hold(3)
         self._starts.append((began, _now()))
 
     def refused(self) -> list[str]:
@@ -221,7 +236,7 @@ class Cluster:
         return [
             str(r)
             for r in self.requests()
-            if r.code in {401, 403} and not any(began <= r.time <= ended for began, ended in self._starts)
+            if r.is_refused and not any(began <= r.time <= ended for began, ended in self._starts)
         ]
 
     def requests(self, since: int = 0) -> list[audit.Request]:

@@ -12,7 +12,7 @@ import pytest
 from hack.controlplane.control_plane import ControlPlane
 from hack.controlplane.manifests import namespace_manifest
 from hack.fleet import load_fleet
-from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, LOCAL_QUEUE, NAMESPACE, RESOURCE_FLAVOR
+from nodefeature.kinds import INSTANCE_TYPE, LOCAL_QUEUE, NAMESPACE
 from tests.e2e.chain.cluster import FLEET, Cluster
 from tests.e2e.chain.product import Product
 from tests.e2e.chain.workloads import TEAM
@@ -47,7 +47,7 @@ def fleet(cluster: Cluster) -> Iterator[Cluster]:
     )
     cluster.settle()
     yield cluster
-    _clear(cluster)
+    cluster.clear()
 
 
 @pytest.fixture(scope="package")
@@ -70,16 +70,3 @@ def restored(fleet: Cluster, team: str) -> Iterator[Cluster]:
     after = fleet.meaning()
     changed = {key: (before.get(key), after.get(key)) for key in before.keys() | after.keys()}
     assert not {key: pair for key, pair in changed.items() if pair[0] != pair[1]}
-
-
-def _clear(cluster: Cluster) -> None:
-    """Take every machine and pool away, as an administrator would."""
-    cluster.leave(*cluster.machines)
-    cluster.unset()
-    for name in cluster.names(RESOURCE_FLAVOR):
-        cluster.wait_gone(RESOURCE_FLAVOR, name)
-    for name in cluster.names(INSTANCE_TYPE):
-        cluster.admin.delete(INSTANCE_TYPE, name)
-    for name in cluster.names(INSTANCE_TYPE):
-        cluster.wait_gone(INSTANCE_TYPE, name)
-    assert cluster.names(CLUSTER_QUEUE) == []

@@ -1,4 +1,4 @@
-"""The walk-through of spec 07 §10 and the worked examples of spec 04 §13, on the real control plane.
+"""The walk-through of spec 07 §10 on the real control plane.
 
 NFD as published leaves `@` in annotations unresolved, so CPU keys here are `<vendor>-<family>-<id>`; pools, quotas,
 entrances and figures are the specification's.
@@ -6,14 +6,25 @@ entrances and figures are the specification's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from hack.controlplane.manifests import SYSTEM_NAMESPACE
+from hack.controlplane.admin import Object
+from hack.controlplane.manifests import SYSTEM_NAMESPACE, namespace_manifest
 from hack.fleet import FleetNode
 from nodefeature.fields import at, labels_of
-from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, LOCAL_QUEUE, NODE_FEATURE, RESOURCE_FLAVOR
+from nodefeature.kinds import (
+    CLUSTER_QUEUE,
+    CONFIG_MAP,
+    DEVICES,
+    INSTANCE_TYPE,
+    LOCAL_QUEUE,
+    NAMESPACE,
+    NODE_FEATURE,
+    RESOURCE_FLAVOR,
+)
 from tests.builders.machines import a10g, machine, t4
 from tests.e2e.chain.cluster import Cluster, quotas_of
 
@@ -38,13 +49,7 @@ def four(cluster: Cluster) -> Iterator[Cluster]:
     cluster.wait_type(CPU_POOL, cpu="48/72")
     cluster.settle()
     yield cluster
-    cluster.leave(*MACHINES)
-    for name in cluster.names(RESOURCE_FLAVOR):
-        cluster.wait_gone(RESOURCE_FLAVOR, name)
-    for name in cluster.names(INSTANCE_TYPE):
-        cluster.admin.delete(INSTANCE_TYPE, name)
-    for name in cluster.names(INSTANCE_TYPE):
-        cluster.wait_gone(INSTANCE_TYPE, name)
+    cluster.clear()
 
 
 def test_07_10_1_initial(four: Cluster) -> None:
@@ -141,6 +146,37 @@ def test_07_10_4_an_admin_type_beside_a_derived_one(four: Cluster) -> None:
     four.wait_gone(INSTANCE_TYPE, name)
     four.wait_gone(CLUSTER_QUEUE, name)
     four.wait_type(A10G_POOL, accelerator="1/1 1/10 100/100 0/0")
+
+
+def test_b051_namespaces_that_go_hold_nobody_up(four: Cluster) -> None:
+    going = [f"going-{number:02d}" for number in range(30)]
+    entrances = [four.get(INSTANCE_TYPE, pool)["status"]["entrance"] for pool in (CPU_POOL, A10G_POOL, T4_POOL)]
+    for name in going:
+        four.admin.apply(namespace_manifest(name))
+    for name in going:
+        for entrance in entrances:
+            four.wait(LOCAL_QUEUE, entrance, name, until=bool, what="there")
+    kept: Object = {"name": "kept", "namespace": going[0], "finalizers": ["e2e.example/kept"]}
+    four.admin.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": kept})
+    since = four.position()
+    for name in going[:10]:
+        four.admin.delete(NAMESPACE, name)
+    four.admin.apply(namespace_manifest("newcomer"))
+    for entrance in entrances:
+        four.wait(LOCAL_QUEUE, entrance, "newcomer", until=bool, what="there while others go", timeout_s=10)
+    for name in going[1:10]:
+        four.wait_gone(NAMESPACE, name)
+    refused = Counter(r.namespace for r in four.requests(since) if r.code == 403)
+    assert all(refused[name] <= 2 * len(entrances) for name in refused), refused
+    four.settle()
+    since = four.position()
+    four.hold(10)
+    assert [str(request) for request in four.requests(since) if not request.is_quiet] == []
+    four.admin.patch(CONFIG_MAP, "kept", {"metadata": {"finalizers": None}}, going[0])
+    for name in ("newcomer", *going[10:]):
+        four.admin.delete(NAMESPACE, name)
+    for name in ("newcomer", *going):
+        four.wait_gone(NAMESPACE, name)
 
 
 def test_07_10_5_cpu_awareness_on_and_off(four: Cluster) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +20,6 @@ from nodefeature.kinds import (
     LOCAL_QUEUE,
     NODE,
     RESOURCE_FLAVOR,
-    TOPOLOGY,
 )
 from tests.builders.machines import machine
 from tests.e2e.chain.cluster import Cluster, quotas_of
@@ -334,16 +332,3 @@ def test_b024_a_dead_node_is_not_promised(restored: Cluster) -> None:
     restored.wait_type(H100, accelerator="8/16 8/160 100/1600 0/0", timeout_s=120)
     restored.admin.patch(NODE, "h100-01", {"metadata": {"labels": {KUBELET_LABEL: None}}})
     restored.wait_type(H100, accelerator="8/24 8/240 100/2400 0/0", timeout_s=90)
-
-
-def test_b027_a_settled_cluster_hears_nothing_from_us(fleet: Cluster) -> None:
-    fleet.settle()
-    since = fleet.position()
-    for _ in fleet.admin.watch(TOPOLOGY, since=_version(fleet), timeout_s=60):
-        pass
-    noise = [str(request) for request in fleet.requests(since) if not request.is_quiet]
-    assert not noise, json.dumps(noise[:20], indent=1)
-
-
-def _version(cluster: Cluster) -> str:
-    return str(at(cluster.admin.page(TOPOLOGY, limit=1), "metadata", "resourceVersion"))

@@ -82,6 +82,23 @@ def test_without_go_one_line_says_what_is_missing(tmp_path: Path) -> None:
         build(tmp_path / "cache", say=lambda _line: None, environment={"PATH": str(tmp_path)})
 
 
+def fake_go(folder: Path, version: str) -> Path:
+    """Put a `go` into a folder of its own that knows its version and compiles nothing."""
+    go = folder / "bin" / "go"
+    go.parent.mkdir()
+    answer = f'[ "$1 $2" = "env GOVERSION" ] && {{ echo "{version}"; exit 0; }}'
+    go.write_text(f"#!/bin/sh\n{answer}\necho 'main.go:1: no such thing' >&2\nexit 1\n")
+    go.chmod(0o755)
+    return go
+
+
+@pytest.mark.parametrize("version", ["go1.19.8", "go1.25.9", "", "devel"])
+def test_an_old_go_is_named_in_one_line(tmp_path: Path, version: str) -> None:
+    path = f"{fake_go(tmp_path, version).parent}:/usr/bin:/bin"
+    with pytest.raises(MissingError, match=r"^/.*/go: .* is too old: install Go 1\.26 or newer .*$"):
+        build(tmp_path / "cache", say=lambda _line: None, environment={"PATH": path})
+
+
 def test_a_full_cache_needs_no_go(tmp_path: Path) -> None:
     for tool in TOOLS:
         tool.cached(tmp_path).mkdir()
@@ -94,10 +111,7 @@ def test_a_failed_build_shows_the_compiler_and_leaves_nothing(
     engine: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hack.controlplane.tools.TOOLS", (engine,))
-    go = tmp_path / "bin" / "go"
-    go.parent.mkdir()
-    go.write_text("#!/bin/sh\necho 'main.go:1: no such thing' >&2\nexit 1\n")
-    go.chmod(0o755)
+    go = fake_go(tmp_path, "go1.26.6")
     with pytest.raises(BuildError, match=r"ended with 1:\nmain\.go:1: no such thing"):
         build(tmp_path / "cache", say=lambda _line: None, environment={"PATH": f"{go.parent}:/usr/bin:/bin"})
     assert list((tmp_path / "cache").iterdir()) == []
