@@ -11,14 +11,13 @@ from __future__ import annotations
 from kube.client import Client
 from kube.clock import Clock, second_time
 from kube.errors import AlreadyExists, NotFound
+from kube.events import event_of
 from kube.reconciler import Object, Rule
 from nodefeature.fields import name_of, namespace_of, uid_of
-from nodefeature.hashing import fnv64
 from nodefeature.kinds import EVENT, Kind
 
 EVENT_RULE = Rule("", "events", ("get", "create"), "default")
 """For warnings on cluster-scoped objects, whose Events live in namespace `default`."""
-_COMPONENT = "gpustack-operator"
 
 
 class Events:
@@ -42,26 +41,5 @@ class Events:
 
 def warning(kind: Kind, obj: Object, *, reason: str, message: str, at_time: str) -> Object:
     """Return the Event; equal sentences about one object have equal names."""
-    name, namespace = name_of(obj), namespace_of(obj)
-    return {
-        "metadata": {
-            "name": f"{name[:200].rstrip('-.')}.{fnv64(f'{uid_of(obj)} {reason} {message}')}",
-            "namespace": namespace or "default",
-        },
-        "involvedObject": {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "name": name,
-            "uid": uid_of(obj),
-            **({"namespace": namespace} if namespace else {}),
-        },
-        "type": "Warning",
-        "reason": reason,
-        "message": message[:1024],
-        "source": {"component": _COMPONENT},
-        "reportingComponent": _COMPONENT,
-        "reportingInstance": _COMPONENT,
-        "firstTimestamp": at_time,
-        "lastTimestamp": at_time,
-        "count": 1,
-    }
+    identity = f"{uid_of(obj)} {reason} {message}"
+    return event_of(kind, obj, event_type="Warning", reason=reason, message=message, identity=identity, stamp=at_time)
