@@ -66,6 +66,13 @@ class Tool:
         recipe += [repr((sorted(self.binaries.items()), self.shared, self._flags())).encode()]
         return cache / f"{self.name}-{self.version}-{hashlib.sha256(b'|'.join(recipe)).hexdigest()[:12]}"
 
+    def _targets(self, folder: Path) -> list[str]:
+        """Return where to and what to build: all binaries at once, so that one is compiled while another is linked."""
+        if len(self.binaries) == 1:  # it may be named otherwise than its package
+            ((name, package),) = self.binaries.items()
+            return [str(folder / name), package]
+        return [f"{folder}/", *self.binaries.values()]
+
     def _flags(self) -> list[str]:
         variables = self.version_variables(self.version)
         settings = " ".join(f"-X {name}={value}" for name, value in sorted(variables.items()))
@@ -179,19 +186,10 @@ def _build_tool(tool: Tool, *, go: str, cache: Path, jobs: int, environment: Map
     env = {**environment, "CGO_ENABLED": "0", "GOWORK": "off"}
     with tempfile.TemporaryDirectory(dir=cache, prefix=f".{tool.name}-") as scratch:
         work = Path(scratch) / "made"
-        for name, package in tool.binaries.items():
-            parallel = [f"-p={jobs}"] if jobs else []
-            command = [
-                go,
-                "build",
-                *parallel,
-                "-buildvcs=false",
-                *tool._flags(),
-                "-o",
-                str(work / "bin" / name),
-                package,
-            ]
-            _go(command, cwd=tool.folder, env=env)
+        (work / "bin").mkdir(parents=True)
+        parallel = [f"-p={jobs}"] if jobs else []
+        command = [go, "build", *parallel, "-buildvcs=false", *tool._flags(), "-o", *tool._targets(work / "bin")]
+        _go(command, cwd=tool.folder, env=env)
         if tool.shared:
             listed = _go([go, "list", "-m", "-json", tool.module], cwd=tool.folder, env=env)
             _copy_shared(tool, source=Path(json.loads(listed)["Dir"]), target=work / "share")

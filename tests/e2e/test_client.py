@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -32,7 +33,7 @@ from kube.requests import ListOptions
 from kube.store import Change, Store
 from kube.watch import LineSplitter, decode_event
 from nodefeature.fields import as_str, at, name_of
-from nodefeature.kinds import CONFIG_MAP, NAMESPACE, SECRET
+from nodefeature.kinds import CONFIG_MAP, NAMESPACE, SECRET, Kind
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -40,6 +41,8 @@ TEAM = "team-client"
 READER = Account(name="slow-reader", namespace=TEAM)
 RBAC_GROUP = "rbac.authorization.k8s.io"
 FLOW_GROUP = "flowcontrol.apiserver.k8s.io/v1"
+IDLE_WATCH_S = 12
+"""kube-apiserver sends a bookmark two seconds before a watch ends."""
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +94,46 @@ def test_a_streaming_list_ends_with_its_bookmark(control_plane: ControlPlane, te
         assert "streamed" in {name_of(event.object) for event in events[:-1]}
         assert {event.type for event in events[:-1]} == {"ADDED"}
         assert int(events[-1].version) > 0
+
+    run(control_plane, test)
+
+
+class Impatient(Client):
+    """Ends every watch soon, and remembers from which version each started."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.started: asyncio.Queue[str] = asyncio.Queue()
+
+    def watch(
+        self, kind: Kind, namespace: str, options: ListOptions, *, timeout_s: int, initial: bool, first_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        self.started.put_nowait(options.resource_version)
+        return super().watch(kind, namespace, options, timeout_s=IDLE_WATCH_S, initial=initial, first_s=first_s)
+
+    async def list_page(self, kind: object, namespace: str = "", options: ListOptions | None = None) -> Page:
+        raise AssertionError("an informer with a version must not list")
+
+
+def test_a_bookmark_moves_an_idle_watch_on(control_plane: ControlPlane, team: str) -> None:
+    """Nothing that the informer selects changes, and yet it goes on after what others changed meanwhile."""
+
+    async def test(client: Client) -> None:
+        impatient, seen = Impatient(client.connection), list[Change]()
+        selection = Selection(namespace=TEAM, field_selector="metadata.name=nobody")
+        informer = Informer(
+            impatient, Store(CONFIG_MAP), seen.append, selection=selection, clock=SystemClock(), rng=random.Random(1)
+        )
+        following = asyncio.create_task(informer.run(), name="informer")
+        async with asyncio.timeout(60):
+            assert await impatient.started.get() == ""
+            await informer.synced.wait()
+            changed = await asyncio.to_thread(control_plane.admin.create, config_map("somebody"))
+            second = await impatient.started.get()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        assert int(second) >= int(changed["metadata"]["resourceVersion"])
+        assert seen == []
 
     run(control_plane, test)
 

@@ -42,6 +42,8 @@ def test_every_tool_is_pinned_by_a_module_with_sums(tool: Tool) -> None:
     assert tool.version.startswith("v")
     assert all(package in text for package in tool.binaries.values())
     assert f"{tool.module} {tool.version} h1:" in (tool.folder / "go.sum").read_text()
+    packages = [package.rpartition("/")[2] for package in tool.binaries.values()]
+    assert len(packages) == 1 or packages == list(tool.binaries), "built together, binaries are named by their packages"
 
 
 def test_kubernetes_reports_the_version_of_its_module() -> None:
