@@ -15,9 +15,9 @@ from tests.e2e.apiserver.replicas import Replicas
 CACHE = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def api_plane(worker_id: str) -> Iterator[ControlPlane]:
-    """Start etcd, kube-apiserver and the controller manager."""
+    """Start etcd, kube-apiserver and the controller manager, for as long as this folder's tests run."""
     folder = REPOSITORY / ".state" / f"e2e-apiserver-{worker_id}"
     engines = ("etcd", "kube-apiserver", "kube-controller-manager")
     with ControlPlane(folder, cache=CACHE, engines=engines, chain=()) as running:

@@ -8,9 +8,8 @@ Promises: every wait follows a watch until a deadline; expectations are on objec
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from hack.controlplane import audit
@@ -48,6 +47,7 @@ class Cluster:
         self.control_plane = control_plane
         self.product = product
         self.machines: dict[str, tuple[FleetNode, Machine]] = {}
+        self._agents: dict[str, Sequence[str]] = {}
         self._starts: list[tuple[str, str]] = []
         self._copies = Machines()
 
@@ -59,12 +59,12 @@ class Cluster:
     # Machines
 
     def join(self, *nodes: FleetNode, machines: Mapping[str, Machine] | None = None) -> None:
-        """Let machines join: their kubelets and NFD workers register, their agents start."""
+        """Let machines join: their kubelets and NFD workers register, their agents start, all in one process."""
         for node in nodes:
             machine = (machines or {}).get(node.name) or self._copies.of(node)
             self.machines[node.name] = (node, machine)
             self.register(node.name)
-        self.start_agents()
+        self._start_agents([node.name for node in nodes])
 
     def register(self, name: str) -> None:
         """Create a machine's Node and its NFD worker's NodeFeature."""
@@ -72,21 +72,30 @@ class Cluster:
         self.admin.create(node_of(name, machine, node.labels))
         self.admin.apply(nfd_feature_of(name, machine, SYSTEM_NAMESPACE))
 
-    def start_agents(self) -> None:
-        """Start the agents of all machines that are there, anew: in a cluster each starts with its node."""
-        if self.product.is_running("agents"):
-            self.product.stop("agents")
-        path = self.product.folder / "agents.jsonl"
-        write_fleet(path, [node for node, _ in self.machines.values()], _Given(self.machines))
-        self.product.start_agents(path)
+    def stop_agents(self, *names: str) -> None:
+        """Stop the agents of some machines; others that shared their process get a new one."""
+        for process, own in list(self._agents.items()):
+            if not set(own) & set(names):
+                continue
+            if self.product.is_running(process):
+                self.product.stop(process)
+            del self._agents[process]
+            if left := [name for name in own if name not in names]:
+                self._start_agents(left)
+
+    def _start_agents(self, names: Sequence[str]) -> None:
+        """Start the agents of some machines in one process; in a cluster each starts with its node."""
+        process = f"agents-{names[0]}"
+        path = self.product.folder / f"{process}.jsonl"
+        write_fleet(path, [self.machines[name][0] for name in names], _Given(self.machines))
+        self.product.start_agents(path, process)
+        self._agents[process] = names
 
     def leave(self, *names: str) -> None:
         """Let machines leave for good: Nodes are deleted, and what their agents and workers published with them."""
+        self.stop_agents(*names)
         for name in names:
             self.machines.pop(name, None)
-        if self.product.is_running("agents"):
-            self.start_agents() if self.machines else self.product.stop("agents")
-        for name in names:
             self.admin.delete(NODE, name)
             for feature in (name, f"{name}-gpustack-worker", f"{name}-gpustack-device-manager"):
                 self.admin.delete(NODE_FEATURE, feature, SYSTEM_NAMESPACE)
@@ -267,6 +276,3 @@ def quotas_of(queue: Object) -> dict[str, str]:
     """Return a queue's nominal quotas by flavor, in their order."""
     groups = as_maps(at(queue, "spec", "resourceGroups"))
     return {f["name"]: f["resources"][0]["nominalQuota"] for g in groups for f in as_maps(g.get("flavors"))}
-
-
-FLEET = Path(__file__).with_name("fleet-30.yaml")

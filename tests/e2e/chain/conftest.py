@@ -13,7 +13,8 @@ from hack.controlplane.control_plane import ControlPlane
 from hack.controlplane.manifests import namespace_manifest
 from hack.fleet import load_fleet
 from nodefeature.kinds import INSTANCE_TYPE, LOCAL_QUEUE, NAMESPACE
-from tests.e2e.chain.cluster import FLEET, Cluster
+from tests.e2e.chain.cluster import Cluster
+from tests.e2e.chain.fleet import FLEET, MOVING, POOLS
 from tests.e2e.chain.product import Product
 from tests.e2e.chain.workloads import TEAM
 
@@ -41,10 +42,13 @@ def ours_live(cluster: Cluster) -> Iterator[None]:
 @pytest.fixture(scope="package")
 def fleet(cluster: Cluster) -> Iterator[Cluster]:
     """Return the cluster with the fleet in it, settled."""
-    cluster.join(*load_fleet(FLEET))
-    cluster.wait_type(
-        "gpustack-nvidia-h100-80gb-hbm3-linux-amd64", accelerator="8/24 8/240 100/2400 0/0", timeout_s=120
-    )
+    nodes = load_fleet(FLEET)
+    cluster.join(*(node for node in nodes if node.name not in MOVING))
+    for node in nodes:
+        if node.name in MOVING:  # their agents come and go without the others'
+            cluster.join(node)
+    for name, (unit, accelerator) in POOLS.items():
+        cluster.wait_type(name, unit=unit, accelerator=accelerator, timeout_s=180)
     cluster.settle()
     yield cluster
     cluster.clear()

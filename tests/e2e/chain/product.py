@@ -7,11 +7,11 @@ that meets it; every line a process wrote about an object can be asked for.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +83,7 @@ class Product:
         path.write_text(self._control_plane.product_kubeconfig("", OPERATOR).read_text())
         return path
 
-    def start_agents(self, fleet: Path, name: str = "agents") -> None:
+    def start_agents(self, fleet: Path, name: str) -> None:
         """Start the node agents of a fleet's machines in one process."""
         flags = ("--kubeconfig", str(self._agent), "--fleet", str(fleet), "--monitor-period", "2s")
         command = ("device-manager", "serve", *flags)
@@ -149,10 +149,18 @@ class Product:
             found += [f"{log.stem}: {line}" for line in about[-_SHOWN_LINES:]]
         return "\n".join(found) or "our processes wrote nothing about it"
 
-    def records(self, name: str) -> list[dict[str, object]]:
-        """Return the log records of a process."""
-        lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+    def count(self, name: str, text: str) -> int:
+        """Return how many times a process of this name, or one before it, has said something."""
+        log = self.folder / f"{name}.log"
+        return log.read_text(errors="replace").count(text) if log.exists() else 0
+
+    def wait_count(self, name: str, text: str, count: int, *, timeout_s: float) -> None:
+        """Wait until a process has said something so many times: a log has no watch, so it is read again."""
+        deadline = time.monotonic() + timeout_s
+        while self.count(name, text) < count:
+            self.check()
+            assert time.monotonic() < deadline, f"{name} did not say {text} {count} times within {timeout_s:.0f} s"
+            time.sleep(0.1)
 
 
 def _bulk_reader() -> tuple[Object, ...]:

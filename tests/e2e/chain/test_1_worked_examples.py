@@ -93,7 +93,7 @@ def test_04_13_2_eight_a100_one_of_them_in_mig_mode(bare: Cluster) -> None:
 def test_04_13_2_a_slice_and_a_partition_in_the_ledger(bare: Cluster) -> None:
     join(bare, DGX)
     bare.wait_type(A100_POOL, accelerator="7/7 7/70 100/700 1/7", timeout_s=90)
-    bare.product.stop("agents")  # the rows below are what an agent writes for Pods that no kubelet here can start
+    bare.stop_agents("gpu-1")  # the rows below are what an agent writes for Pods that no kubelet here can start
     carved = {
         "index": 7,
         "mode": 4,

@@ -11,12 +11,12 @@ from hack.controlplane.audit import Request
 from nodefeature.fields import annotations_of, at
 from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE
 from tests.e2e.chain.cluster import Cluster
+from tests.e2e.chain.fleet import H200
 from tests.e2e.scenarios import FIGURE
 
 pytestmark = pytest.mark.timeout(300)
 
 SETTLED_S = 60
-H200 = "gpustack-nvidia-h200-linux-amd64"
 Record = Callable[[str, object], None]
 
 
