@@ -52,7 +52,7 @@ CHAIN = ("kueue", "nfd-master")
 """What an operator installs: left out, and started later, with `ControlPlane(chain=())`."""
 
 _PASSING_NODE = "controlplane-nfd-start"
-_READY_S = 90.0
+_READY_S = 180.0
 _POLL_S = 0.1
 _ACCOUNT_TOKEN_S = 30 * 24 * 3600
 _USERS = {

@@ -35,7 +35,7 @@ from kube.watch import LineSplitter, decode_event
 from nodefeature.fields import as_str, at, name_of
 from nodefeature.kinds import CONFIG_MAP, NAMESPACE, SECRET, Kind
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 TEAM = "team-client"
 READER = Account(name="slow-reader", namespace=TEAM)

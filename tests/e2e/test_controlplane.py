@@ -34,7 +34,7 @@ from nodefeature.kinds import (
     Kind,
 )
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 NODE_NAME = "machine-a"
 CREDITS = "credits.gpustack.ai/nvidia"
@@ -135,13 +135,13 @@ def test_a_node_gets_a_kubelet(admin: Admin, node: str) -> None:
 
 def test_labels_of_a_node_feature_reach_the_node(admin: Admin, node: str) -> None:
     admin.create(node_feature(node, **{"gpustack.ai/managed": "true", "feature.gpustack.ai/acceleratable": "true"}))
-    merged = admin.wait(NODE, node, until=lambda obj: labels_of(obj).get("gpustack.ai/managed") == "true", timeout_s=10)
+    merged = admin.wait(NODE, node, until=lambda obj: labels_of(obj).get("gpustack.ai/managed") == "true", timeout_s=60)
     assert labels_of(merged)["feature.gpustack.ai/acceleratable"] == "true"
 
 
 def test_allocatable_follows_capacity(admin: Admin, node: str) -> None:
     admin.patch(NODE, node, {"status": {"capacity": {"nvidia.com/gpu": "4"}}}, subresource="status")
-    admin.wait(NODE, node, until=lambda obj: at(obj, "status", "allocatable", "nvidia.com/gpu") == "4", timeout_s=10)
+    admin.wait(NODE, node, until=lambda obj: at(obj, "status", "allocatable", "nvidia.com/gpu") == "4", timeout_s=60)
 
 
 def test_a_queued_pod_is_gated_charged_admitted_bound_and_runs(admin: Admin, queue: str) -> None:
@@ -250,7 +250,7 @@ def test_a_killed_process_is_not_a_death_but_an_unasked_end_is(control_plane: Co
 
 
 def await_death(control_plane: ControlPlane) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         control_plane.check()
 
@@ -264,7 +264,7 @@ def test_compaction_expires_old_versions(control_plane: ControlPlane, admin: Adm
 
 
 def await_refusal(admin: Admin, token: str) -> RequestError:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             admin.page(NAMESPACE, limit=1, token=token)

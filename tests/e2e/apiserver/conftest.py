@@ -10,7 +10,7 @@ import pytest
 
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.tools import DEFAULT_CACHE
-from tests.e2e.apiserver.replicas import Replicas
+from hack.controlplane.replicas import Replicas
 
 CACHE = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
 

@@ -34,7 +34,7 @@ from nodefeature.kinds import (
 )
 from tests.e2e.chain.product import USERS, Product
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 QUIET_S = 3
 _CHAIN_KINDS = (NODE, DEVICES, RESOURCE_FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE, INSTANCE_TYPE, TOPOLOGY)
 Machine = Mapping[str, Any]

@@ -59,7 +59,7 @@ def team(fleet: Cluster) -> Iterator[str]:
     """A namespace made after the pools: it gets an entrance to each."""
     fleet.admin.apply(namespace_manifest(TEAM))
     for pool in fleet.admin.list(INSTANCE_TYPE):
-        fleet.wait(LOCAL_QUEUE, pool["status"]["entrance"], TEAM, until=bool, what="there", timeout_s=20)
+        fleet.wait(LOCAL_QUEUE, pool["status"]["entrance"], TEAM, until=bool, what="there")
     yield TEAM
     fleet.admin.delete(NAMESPACE, TEAM)
     fleet.wait_gone(NAMESPACE, TEAM)

@@ -25,7 +25,7 @@ from nodefeature.kinds import CUSTOM_RESOURCE_DEFINITION
 
 AGENT = Account(name="gpustack-operator-device-manager")
 USERS = (OPERATOR.user, AGENT.user)
-_STOP_S = 20.0
+_STOP_S = 60.0
 _SHOWN_LINES = 12
 
 

@@ -28,7 +28,7 @@ from nodefeature.kinds import (
 from tests.builders.machines import a10g, machine, t4
 from tests.e2e.chain.cluster import Cluster, quotas_of
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 CPU_POOL = "gpustack-generic-linux-amd64"
 A10G_POOL = "gpustack-nvidia-a10g-linux-amd64"
@@ -45,7 +45,7 @@ MACHINES = {
 def four(cluster: Cluster) -> Iterator[Cluster]:
     """Return the cluster with the walk-through's four machines, settled."""
     cluster.join(*(FleetNode(name, "", {}) for name in MACHINES), machines=MACHINES)
-    cluster.wait_type(T4_POOL, accelerator="4/5 4/50 100/500 0/0", timeout_s=90)
+    cluster.wait_type(T4_POOL, accelerator="4/5 4/50 100/500 0/0")
     cluster.wait_type(CPU_POOL, cpu="48/72")
     cluster.settle()
     yield cluster
@@ -183,14 +183,14 @@ def test_07_10_5_cpu_awareness_on_and_off(four: Cluster) -> None:
     before = four.meaning()
     four.set(instance_type_aware_cpu_manufacturer="true")
     aware = "gpustack-intel-6-85--nvidia-tesla-t4-linux-amd64"
-    four.wait_type(aware, accelerator="4/5 4/50 100/500 0/0", timeout_s=90)
+    four.wait_type(aware, accelerator="4/5 4/50 100/500 0/0")
     four.wait_type("gpustack-amd-6-85--nvidia-a10g-linux-amd64", accelerator="1/1 1/10 100/100 0/0")
     four.wait_type("gpustack-amd-6-85-linux-amd64", cpu="16/20")
     four.wait_type("gpustack-intel-6-85-linux-amd64", cpu="48/52")
     queue = four.get(CLUSTER_QUEUE, aware)
     assert labels_of(queue)["general.feature.gpustack.ai/intel-6-85"] == "true"
     four.set(instance_type_aware_cpu_manufacturer="false")
-    four.wait_type(T4_POOL, accelerator="4/5 4/50 100/500 0/0", timeout_s=90)
+    four.wait_type(T4_POOL, accelerator="4/5 4/50 100/500 0/0")
     four.wait_type(CPU_POOL, cpu="48/72")
     for name in ("gpustack-amd-6-85-linux-amd64", "gpustack-intel-6-85-linux-amd64", aware):
         four.admin.delete(INSTANCE_TYPE, name)

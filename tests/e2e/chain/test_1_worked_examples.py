@@ -21,7 +21,7 @@ from tests.component.test_worked_examples import A100_POOL, ASCEND_POOL, DGX, PR
 from tests.component.test_worked_examples import ASCEND as ASCEND_MACHINE
 from tests.e2e.chain.cluster import Cluster, Machine, quotas_of
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 CPU_POOL = "gpustack-generic-linux-amd64"
 EPYC_64 = "gpustack-amd-6-85-linux-amd64-64c"
@@ -48,7 +48,7 @@ def epyc(name: str) -> Machine:
 
 def test_04_13_1_a_cpu_node_and_more_of_them(bare: Cluster) -> None:
     join(bare, epyc("cpu-1"))
-    bare.wait_type(CPU_POOL, unit="1/2Gi/100Gi", accelerator="0/0 0/0 0/0 0/0", cpu="64/64", timeout_s=90)
+    bare.wait_type(CPU_POOL, unit="1/2Gi/100Gi", accelerator="0/0 0/0 0/0 0/0", cpu="64/64")
     assert {MANAGED: "true", OWN: "true", f"{OWN}.count": "64"}.items() <= bare.merged_labels("cpu-1").items()
     assert bare.names(RESOURCE_FLAVOR) == [EPYC_64]
     flavor = bare.get(RESOURCE_FLAVOR, EPYC_64)
@@ -68,7 +68,7 @@ def test_04_13_1_a_cpu_node_and_more_of_them(bare: Cluster) -> None:
 
 def test_04_13_2_eight_a100_one_of_them_in_mig_mode(bare: Cluster) -> None:
     join(bare, DGX)
-    bare.wait_type(A100_POOL, unit="12/128Gi/100Gi", accelerator="7/7 7/70 100/700 1/7", timeout_s=90)
+    bare.wait_type(A100_POOL, unit="12/128Gi/100Gi", accelerator="7/7 7/70 100/700 1/7")
     flavor = f"{A100_POOL}-8d"
     bare.wait_queue(A100_POOL, quotas={flavor: "12800k"}, stop="None")
     assert bare.names(RESOURCE_FLAVOR) == ["gpustack-intel-6-85-linux-amd64-128c", flavor]
@@ -92,7 +92,7 @@ def test_04_13_2_eight_a100_one_of_them_in_mig_mode(bare: Cluster) -> None:
 
 def test_04_13_2_a_slice_and_a_partition_in_the_ledger(bare: Cluster) -> None:
     join(bare, DGX)
-    bare.wait_type(A100_POOL, accelerator="7/7 7/70 100/700 1/7", timeout_s=90)
+    bare.wait_type(A100_POOL, accelerator="7/7 7/70 100/700 1/7")
     bare.stop_agents("gpu-1")  # the rows below are what an agent writes for Pods that no kubelet here can start
     carved = {
         "index": 7,
@@ -113,7 +113,7 @@ def test_04_13_2_a_slice_and_a_partition_in_the_ledger(bare: Cluster) -> None:
 
 def test_04_13_3_ascend_on_arm64(bare: Cluster) -> None:
     join(bare, ASCEND_MACHINE)
-    bare.wait_type(ASCEND_POOL, unit="8/64Gi/100Gi", accelerator="8/8 8/80 100/800 0/0", timeout_s=90)
+    bare.wait_type(ASCEND_POOL, unit="8/64Gi/100Gi", accelerator="8/8 8/80 100/800 0/0")
     assert bare.names(RESOURCE_FLAVOR) == [f"{ASCEND_POOL}-8d", "gpustack-generic-linux-arm64-192c"]
     queue = bare.wait_queue(ASCEND_POOL, quotas={f"{ASCEND_POOL}-8d": "12800k"}, stop="None")
     assert [group["coveredResources"] for group in at(queue, "spec", "resourceGroups")] == [

@@ -34,7 +34,7 @@ from tests.e2e.chain.workloads import (
     wait_suspended,
 )
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -164,7 +164,7 @@ def test_a_pool_is_drained_to_empty_and_refilled(restored: Cluster) -> None:
     assert at(held, "spec", "stopPolicy") in {"Hold", "HoldAndDrain"}
     restored.wait_type(MLU, phase="Inactive", accelerator="0/0 0/0 0/0 0/0")
     restored.join(node)
-    restored.wait_queue(MLU, quotas={f"{MLU}-8d": "12800k"}, stop="None", timeout_s=90)
+    restored.wait_queue(MLU, quotas={f"{MLU}-8d": "12800k"}, stop="None")
     wait_ready(restored, "on-mlu")
     remove_job(restored, "on-mlu")
     restored.wait_type(MLU, accelerator="8/8 8/80 100/800 0/0")
@@ -185,13 +185,13 @@ def test_a_plan_change_under_load_migrates_and_comes_back(restored: Cluster) -> 
     restored.wait_queue(T4, quotas={f"{T4}-1d": "3200k", f"{T4}-4d": "6400k"}, stop="None")
     assert len(nodes_of(restored, "on-t4")) == 2
     restored.leave("t4-01", "t4-02")
-    restored.wait_queue(T4, quotas={f"{T4}-4d": "6400k"}, stop="None", timeout_s=120)
+    restored.wait_queue(T4, quotas={f"{T4}-4d": "6400k"}, stop="None")
     wait_ready(restored, "on-t4", pods=2)
     assert nodes_of(restored, "on-t4") == ["t4-four", "t4-four"]
     restored.join(*old)
     restored.wait_queue(T4, quotas={f"{T4}-1d": "3200k", f"{T4}-4d": "6400k"}, stop="None")
     restored.leave("t4-four")
-    restored.wait_queue(T4, quotas={f"{T4}-1d": "3200k"}, stop="None", timeout_s=120)
+    restored.wait_queue(T4, quotas={f"{T4}-1d": "3200k"}, stop="None")
     wait_ready(restored, "on-t4", pods=2)
     assert at(restored.get(CLUSTER_QUEUE, T4), "metadata", "uid") == queue_uid
     remove_job(restored, "on-t4")
@@ -211,7 +211,7 @@ def test_b025_seventeen_sixty_four_and_sixty_five_flavors_in_a_pool(restored: Cl
     add(1, 17)
     restored.wait_queue(RISCV, quotas=quotas(17), stop="None")
     add(18, 64)
-    restored.wait_queue(RISCV, quotas=quotas(64), stop="None", timeout_s=90)
+    restored.wait_queue(RISCV, quotas=quotas(64), stop="None")
     restored.wait_type(RISCV, cpu="64/2080")
     add(65, 65)
     reason = _condition_reason("TopologyReady")
@@ -223,7 +223,7 @@ def test_b025_seventeen_sixty_four_and_sixty_five_flavors_in_a_pool(restored: Cl
     for name in names:
         restored.machines.pop(name)
     restored.leave(*names)
-    restored.wait_queue(RISCV, quotas={}, timeout_s=120)
+    restored.wait_queue(RISCV, quotas={})
     restored.admin.delete(INSTANCE_TYPE, RISCV)
     restored.wait_gone(INSTANCE_TYPE, RISCV)
 
@@ -258,9 +258,8 @@ def test_a_derived_type_that_is_deleted_is_authored_again(restored: Cluster) -> 
         H200,
         until=lambda obj: obj is not None and at(obj, "metadata", "uid") != at(old, "metadata", "uid"),
         what="authored anew",
-        timeout_s=90,
     )
-    restored.wait_type(H200, accelerator="8/8 8/80 100/800 0/0", timeout_s=90)
+    restored.wait_type(H200, accelerator="8/8 8/80 100/800 0/0")
     restored.wait_queue(H200, quotas={f"{H200}-8d": "12800k"}, stop="None")
 
 
@@ -297,6 +296,6 @@ def test_b024_a_cordoned_node_is_not_promised(restored: Cluster) -> None:
 
 def test_b024_a_dead_node_is_not_promised(restored: Cluster) -> None:
     restored.admin.patch(NODE, "h100-01", {"metadata": {"labels": {KUBELET_LABEL: "dead"}}})
-    restored.wait_type(H100, accelerator="8/16 8/160 100/1600 0/0", timeout_s=120)
+    restored.wait_type(H100, accelerator="8/16 8/160 100/1600 0/0", timeout_s=240)
     restored.admin.patch(NODE, "h100-01", {"metadata": {"labels": {KUBELET_LABEL: None}}})
-    restored.wait_type(H100, accelerator="8/24 8/240 100/2400 0/0", timeout_s=90)
+    restored.wait_type(H100, accelerator="8/24 8/240 100/2400 0/0")

@@ -23,7 +23,7 @@ from tests.e2e.chain.cluster import Cluster, quotas_of
 from tests.e2e.chain.fleet import H100, MI308X, RISCV
 from tests.e2e.chain.product import Product
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 ELECTED = "worker.gpustack.ai"
 KILLS = 20
@@ -56,8 +56,8 @@ def test_sigkill_at_random_moments_changes_nothing(restored: Cluster) -> None:
     product.start_controllers()
     changing.join(240)
     assert not changing.is_alive()
-    restored.wait_type(MI308X, accelerator="8/16 8/160 100/1600 0/0", timeout_s=120)
-    restored.wait_type(H100, accelerator="8/24 8/240 100/2400 0/0", timeout_s=120)
+    restored.wait_type(MI308X, accelerator="8/16 8/160 100/1600 0/0")
+    restored.wait_type(H100, accelerator="8/24 8/240 100/2400 0/0")
     restored.settle()
     for name in restored.names(RESOURCE_FLAVOR):
         assert "riscv64" not in name
@@ -164,9 +164,9 @@ def test_a_restart_of_an_engine_is_outlived(restored: Cluster, name: str) -> Non
     restored.restart(name)
     node, _machine = restored.machines["mi308x-02"]
     restored.leave("mi308x-02")
-    restored.wait_type(MI308X, accelerator="8/8 8/80 100/800 0/0", timeout_s=90)
+    restored.wait_type(MI308X, accelerator="8/8 8/80 100/800 0/0")
     restored.join(node)
-    restored.wait_type(MI308X, accelerator="8/16 8/160 100/1600 0/0", timeout_s=90)
+    restored.wait_type(MI308X, accelerator="8/16 8/160 100/1600 0/0")
     restored.product.check()
     assert restored.product.pid("controllers") == pid
 
@@ -186,7 +186,7 @@ def test_b057_the_operator_waits_for_kueue_and_nfd(tmp_path: Path) -> None:
                 late.install(name)
                 late.start_process(name)
             cluster.join(FleetNode("late-t4", "", {}), machines={"late-t4": machine("late-t4", cards=[t4()])})
-            cluster.wait_type(pool, accelerator="1/1 1/10 100/100 0/0", timeout_s=120)
+            cluster.wait_type(pool, accelerator="1/1 1/10 100/100 0/0")
             assert quotas_of(cluster.get(CLUSTER_QUEUE, pool)) == {f"{pool}-1d": "1600k"}
             product.check()
         finally:

@@ -14,7 +14,7 @@ from tests.e2e.chain.cluster import Cluster
 from tests.e2e.chain.fleet import H200
 from tests.e2e.scenarios import FIGURE
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SETTLED_S = 60
 Record = Callable[[str, object], None]
