@@ -70,7 +70,7 @@ class ProcessOptions:
     service: str = "gpustack-operator-worker"
     service_port: int = 443
     external_name: str = ""
-    """Host under which kube-apiserver reaches a process outside the cluster; empty inside."""
+    """`host[:port]` under which kube-apiserver reaches a process outside the cluster; empty inside."""
     cert_dir: str = ""
     app: AppOptions = field(default_factory=AppOptions)
     times: Times = field(default_factory=Times)
@@ -122,7 +122,7 @@ class ApiServer:
     def _new_installation(self) -> Installation:
         namespace, service = self._options.app.namespace, self._options.service
         client = self._client.as_manager("gpustack-installer")
-        host = self._options.external_name
+        host = self._options.external_name.partition(":")[0]
         installers = Installers(
             crds=CrdInstaller(client, crd_manifests()),
             settings=SettingsInstaller(client, namespace=namespace, seeds=self._options.seeds),
@@ -183,11 +183,12 @@ class ApiServer:
         await probe(address=host, port=port, server_name=self._tls.names[0], bundle=self._tls.bundle)
 
     def _route(self) -> Route:
-        outside = bool(self._options.external_name)
+        host, _, port = self._options.external_name.partition(":")
+        outside = int(port or self.listener.port) if host else 0
         return Route(
             service=self._options.service,
             namespace=self._options.app.namespace,
-            port=self.listener.port if outside else self._options.service_port,
+            port=outside or self._options.service_port,
             bundle=self._tls.bundle,
         )
 

@@ -31,6 +31,13 @@ def _address(value: str) -> str:
     return ""
 
 
+def _host_and_port(value: str) -> str:
+    host, colon, port = value.partition(":")
+    if not value or (host and not colon):
+        return ""
+    return "" if host and port.isdecimal() and 0 < int(port) <= 65535 else "should be host or host:port"
+
+
 def _at_least(low: float, text: str) -> Check:
     def check(value: float) -> str:
         return "" if value >= low else f"should be at least {text}"
@@ -154,7 +161,9 @@ class ApiServerOptions:
     service_port: int = option(443, "port of that Service", parse=parse_int, check=_port)
     # A server beside its cluster: the way is the one used inside, through a Service.
     external_name: str = option(
-        "", "host under which kube-apiserver reaches a server outside the cluster; makes the Service ExternalName"
+        "",
+        "host[:port] under which kube-apiserver reaches a server outside the cluster; makes the Service ExternalName",
+        check=_host_and_port,
     )
     impersonate_users: bool = option(
         False,

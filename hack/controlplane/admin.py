@@ -3,7 +3,7 @@
 For: the harness, which deploys manifests, and tests, which create objects and wait for what becomes of them. It shares
 no line with the product's client on purpose: a test must not ask the code under test what it did.
 In: a kubeconfig's credential. Out: raw objects. Promises: every wait has a deadline, follows a watch, and fails with
-the object's last state.
+the object's last states.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,7 +30,8 @@ FIELD_MANAGER = "controlplane"
 _TIMEOUT_S = 30.0
 # The plain loader takes ten seconds for Kueue's CRDs.
 _LOADER: type[yaml.CSafeLoader | yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_SHOWN = 4000
+_SHOWN = 3000
+_KEPT_STATES = 3
 
 
 class Admin:
@@ -140,26 +142,33 @@ class Admin:
         timeout_s: float = 30.0,
         what: str = "",
     ) -> Object | None:
-        """Follow one object until `until` is true of it (None: absent); NotReadyError shows its last state."""
-        deadline = time.monotonic() + timeout_s
-        seen: Object | None = None
-        while (left := deadline - time.monotonic()) > 0:
-            seen = self.get(kind, name, namespace)
-            if until(seen):
-                return seen
-            since = as_str(at(seen, "metadata", "resourceVersion"))
-            try:
-                for change, obj in self.watch(kind, namespace, since=since, name=name, timeout_s=left):
-                    if change == "ERROR":
-                        break
-                    seen = None if change == "DELETED" else obj
-                    if until(seen):
-                        return seen
-            except httpx.TransportError:
-                time.sleep(0.1)  # the server is restarting; the deadline still holds
-        shown = json.dumps(seen, indent=1)[:_SHOWN] if seen else "absent"
+        """Follow one object until `until` is true of it (None: absent); NotReadyError shows its last states."""
+        began = time.monotonic()
+        seen: deque[tuple[float, Object | None]] = deque(maxlen=_KEPT_STATES)
+        while (left := began + timeout_s - time.monotonic()) > 0:
+            for obj in self._states(kind, name, namespace, timeout_s=left):
+                if not seen or seen[-1][1] != obj:
+                    seen.append((time.monotonic() - began, obj))
+                if until(obj):
+                    return obj
         where = f"{namespace}/{name}" if namespace else name
-        raise NotReadyError(f"{kind} {where}: not {what or 'as awaited'} within {timeout_s:.0f} s; last seen: {shown}")
+        states = "\n".join(f"after {at_s:.1f} s: {_shown(obj)}" for at_s, obj in seen) or "the server did not answer"
+        raise NotReadyError(
+            f"{kind} {where}: not {what or 'as awaited'} within {timeout_s:.0f} s; its last states:\n{states}"
+        )
+
+    def _states(self, kind: Kind, name: str, namespace: str, *, timeout_s: float) -> Iterator[Object | None]:
+        """Yield an object's present state, then each that follows; a server that goes away ends it early."""
+        try:
+            now = self.get(kind, name, namespace)
+            yield now
+            since = as_str(at(now, "metadata", "resourceVersion"))
+            for change, obj in self.watch(kind, namespace, since=since, name=name, timeout_s=timeout_s):
+                if change == "ERROR":
+                    return
+                yield None if change == "DELETED" else obj
+        except httpx.TransportError:
+            time.sleep(0.1)  # the server is restarting; the caller's deadline still holds
 
     def kind_of(self, obj: Mapping[str, Any]) -> Kind:
         """Return where the objects of a manifest's kind live, as discovery tells."""
@@ -210,6 +219,13 @@ def path_of(kind: Kind, name: str = "", namespace: str = "", subresource: str = 
 def load_manifests(text: str) -> list[Object]:
     """Return the objects of a YAML stream, leaving empty documents out."""
     return [document for document in yaml.load_all(text, Loader=_LOADER) if isinstance(document, dict)]
+
+
+def _shown(obj: Object | None) -> str:
+    if obj is None:
+        return "absent"
+    meta = {key: value for key, value in metadata(obj).items() if key != "managedFields"}
+    return json.dumps({**obj, "metadata": meta}, indent=1)[:_SHOWN]
 
 
 def _refusal(answer: httpx.Response) -> RequestError:

@@ -2,8 +2,8 @@
 
 For: `build`, and every start, which asks for a binary or a manifest by name.
 In: `tools/<tool>/go.mod` with its `tool` directives and `go.sum`. Out: `<cache>/<tool>-<version>-<key>/{bin,share}`.
-Promises: the key covers go.mod, go.sum and the build's flags, so a changed version is never served from an old folder;
-a folder is put in place in one step, so a broken build leaves nothing behind; without Go a built cache still serves.
+Promises: the key covers go.mod, go.sum, sources of our own and the build's flags, so a changed version is never served
+from an old folder; a folder is put in place in one step, so a broken build leaves nothing behind; without Go a built cache still serves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,6 +63,7 @@ class Tool:
     def cached(self, cache: Path) -> Path:
         """Return the folder this tool has, or will have, in `cache`."""
         recipe = [(self.folder / file).read_bytes() for file in ("go.mod", "go.sum")]
+        recipe += [file.read_bytes() for file in sorted(self.folder.rglob("*.go"))]
         recipe += [repr((sorted(self.binaries.items()), self.shared, self._flags())).encode()]
         return cache / f"{self.name}-{self.version}-{hashlib.sha256(b'|'.join(recipe)).hexdigest()[:12]}"
 
@@ -121,7 +122,15 @@ KWOK = Tool(
 )
 HELM = Tool(name="helm", module="helm.sh/helm/v3", binaries={"helm": "helm.sh/helm/v3/cmd/helm"})
 
-TOOLS = (ETCD, KUBERNETES, KUEUE, NFD, KWOK, HELM)
+CLIENTS = Tool(
+    name="clients",
+    module="k8s.io/client-go",
+    binaries={name: f"gpustack.ai/controlplane/clients/{name}" for name in ("informer", "load", "service")},
+)
+"""Programs of our own that tests and benches run beside a control plane; a control plane starts without them."""
+
+ENGINES = (ETCD, KUBERNETES, KUEUE, NFD, KWOK, HELM)
+TOOLS = (*ENGINES, CLIENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +139,13 @@ class Toolbox:
 
     cache: Path = DEFAULT_CACHE
 
-    def missing(self) -> list[Tool]:
-        """Return the tools whose present version is not in the cache."""
-        return [tool for tool in TOOLS if not tool.cached(self.cache).is_dir()]
+    def missing(self, tools: Sequence[Tool] | None = None) -> list[Tool]:
+        """Return the tools, of these or of all, whose present version is not in the cache."""
+        return [tool for tool in (TOOLS if tools is None else tools) if not tool.cached(self.cache).is_dir()]
 
-    def require(self) -> None:
-        """Raise MissingError unless every tool is in the cache."""
-        if absent := self.missing():
+    def require(self, tools: Sequence[Tool] = ENGINES) -> None:
+        """Raise MissingError unless these tools are in the cache."""
+        if absent := self.missing(tools):
             names = ", ".join(f"{tool.name} {tool.version}" for tool in absent)
             raise MissingError(f"{self.cache}: not built: {names}; run `python -m hack.controlplane build` (needs Go)")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
-from hack.controlplane.tools import DEFAULT_CACHE
 from hack.controlplane.replicas import Replicas
+from hack.controlplane.tools import DEFAULT_CACHE
 
 CACHE = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
 

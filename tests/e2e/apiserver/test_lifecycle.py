@@ -8,10 +8,10 @@ import time
 import pytest
 
 from hack.controlplane.manifests import SYSTEM_NAMESPACE, namespace_manifest
+from hack.controlplane.replicas import ACCOUNT, NAMES, Replicas
 from nodefeature.fields import at, name_of
 from nodefeature.kinds import API_SERVICE, CONFIG_MAP, NAMESPACE, SECRET
 from nodefeature.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
-from hack.controlplane.replicas import ACCOUNT, NAMES, Replicas
 
 pytestmark = pytest.mark.timeout(240)
 
