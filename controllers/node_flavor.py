@@ -6,7 +6,7 @@ Promises: one node's change touches its own flavors; a flavor is deleted only wh
 InstanceType that exists is never changed, one that was derived and deleted is authored again; a flavor that cannot be
 built is named and stops no other; a namesake of somebody else is named and left alone; a settled cluster gets no write.
 Trusts: Node labels, NodeFeatures in our namespace, whoever may write flavors; tenants may not.
-State: what was said about each flavor.
+State: the nodes behind each flavor (`Contributors`), what was said about each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from controllers.contributors import (
     NODES_BY_FLAVOR,
     NODES_WITHOUT_PROFILE,
     Contributor,
-    contributors,
+    Contributors,
     flavors_of,
 )
 from controllers.events import EVENT_RULE, Events
@@ -52,12 +52,11 @@ from kube.clock import Clock
 from kube.errors import AlreadyExists, NotFound, Terminal
 from kube.pace import in_steps
 from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
-from nodefeature.device_labels import is_accelerated
 from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of, str_map, uid_of
 from nodefeature.flavor import NodeFlavor
 from nodefeature.keys import key_collisions
 from nodefeature.kinds import INSTANCE_TYPE, NODE, NODE_FEATURE, RESOURCE_FLAVOR, SECRET, TOPOLOGY, Kind
-from nodefeature.labels import ACCELERATABLE, NOTE_PREFIX, SYSTEM_NAMESPACE, TOPOLOGY_PROFILE, TRUE
+from nodefeature.labels import NOTE_PREFIX, SYSTEM_NAMESPACE, TOPOLOGY_PROFILE, TRUE
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.pool import matches
 from nodefeature.presets import Presets
@@ -109,6 +108,7 @@ class NodeFlavorController:
         self.manufacturers = manufacturers
         self.presets = presets
         self.events = Events(self.client, clock)
+        self._nodes = Contributors(caches)
         self._reports = Reports()
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -143,15 +143,12 @@ class NodeFlavorController:
         await self._report_collisions(stored, flavor, products)
         return DONE
 
-    async def _contributors(self, name: str) -> list[Contributor]:
+    async def _contributors(self, name: str) -> Sequence[Contributor]:
         settings = self.settings.now()
-        found = await contributors(name, self.caches, cpu_aware=settings.instance_type_aware_cpu_manufacturer)
+        found = await self._nodes.of(name, cpu_aware=settings.instance_type_aware_cpu_manufacturer)
         if not found or settings.instance_type_mixed_on_node or self._flavor_of(name, found[0]).acceleratable:
             return found
-        kept: list[Contributor] = []
-        async for part in in_steps(found):
-            kept += (each for each in part if each.label(ACCELERATABLE) != TRUE and not is_accelerated(each.labels))
-        return kept
+        return tuple(each for each in found if not each.shape.accelerated)
 
     def _flavor_of(self, name: str, contributor: Contributor) -> NodeFlavor:
         cpu_aware = self.settings.now().instance_type_aware_cpu_manufacturer

@@ -1,24 +1,23 @@
 """Which nodes belong to a pool, by the labels we believe in.
 
-For: node_queue, which compares a plan with the nodes behind it; instance_type, which takes unusable nodes out of what
-a pool promises (spec 04 §8 NonConservedQuota; design §8.4, §8.5).
+For: node_queue, which compares a plan with the nodes behind it (spec 04 §8 NonConservedQuota; design §8.4).
 In: cached Nodes and our NodeFeatures. Out: `NodeFacts`, frozen.
-Promises: a node is read again only when it or one of its NodeFeatures changed; a label that NFD took away for a moment
-still counts; a node whose count cannot be read belongs to no pool, so that it never blocks its neighbours.
-State: the facts of the nodes last asked for, compared by object identity (a cache replaces what changes).
+Promises: a question costs the nodes that changed and the nodes that offer what the pool asks for; a label that NFD took
+away for a moment still counts; a node whose count cannot be read belongs to no pool, so that it never blocks its
+neighbours.
+State: the facts of all nodes (`NodeFiling`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controllers.node_view import FEATURES_BY_NODE, effective_labels
+from controllers.node_filing import NodeFiling
+from kube.pace import in_steps
 from kube.reconciler import Caches, Object
 from nodefeature.device_labels import device_models, label_count
 from nodefeature.fields import name_of
-from nodefeature.kinds import NODE, NODE_FEATURE
 from nodefeature.labels import (
     ACCELERATABLE,
     ARCH,
@@ -31,8 +30,6 @@ from nodefeature.labels import (
 )
 
 _COUNT = ".count"
-_STEP = 250
-"""Nodes looked at before others get their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,12 @@ class PoolTest:
             return False
         if self.beside and any(node.labels.get(key) != TRUE for key in self.beside):
             return False
-        return bool(self.own) or any(key.startswith(self.prefix) for key in node.offered)
+        return bool(self.own) or _offers_any(node, self.prefix)
+
+    @property
+    def place(self) -> str:
+        """Return where all nodes that may hold are filed."""
+        return min(self.own, default=self.prefix)
 
 
 def pool_test(selector: Mapping[str, str]) -> PoolTest:
@@ -95,32 +97,25 @@ class PoolNodes:
     """Facts of all nodes, kept from one question to the next."""
 
     def __init__(self, caches: Caches) -> None:
-        self._caches = caches
-        self._facts: dict[str, tuple[Object, tuple[Object, ...], NodeFacts]] = {}
+        self._filing = NodeFiling(caches, _read, _offers)
 
     async def of(self, selector: Mapping[str, str]) -> list[NodeFacts]:
         """Return the nodes of a pool, in steps that let others run."""
         test = pool_test(selector)
         found: list[NodeFacts] = []
-        known: dict[str, tuple[Object, tuple[Object, ...], NodeFacts]] = {}
-        for position, node in enumerate(list(self._caches[NODE].list()), 1):
-            entry = self._entry(node)
-            known[name_of(node)] = entry
-            if test.holds(entry[2]):
-                found.append(entry[2])
-            if position % _STEP == 0:
-                await asyncio.sleep(0)
-        self._facts = known
+        async for part in in_steps(await self._filing.under(test.place)):
+            found += filter(test.holds, part)
         return found
 
-    def _entry(self, node: Object) -> tuple[Object, tuple[Object, ...], NodeFacts]:
-        name = name_of(node)
-        features = tuple(self._caches[NODE_FEATURE].by(FEATURES_BY_NODE.name, name))
-        known = self._facts.get(name)
-        if known is not None and known[0] is node and _same(known[1], features):
-            return known
-        return node, features, read_node(name, effective_labels(node, features))
+
+def _read(node: Object, labels: Mapping[str, str]) -> NodeFacts:
+    return read_node(name_of(node), labels)
 
 
-def _same(left: tuple[Object, ...], right: tuple[Object, ...]) -> bool:
-    return len(left) == len(right) and all(one is other for one, other in zip(left, right, strict=True))
+def _offers(node: NodeFacts) -> frozenset[str]:
+    """File a node under each model it offers, and under each sort of model for pools that take all of a sort."""
+    return node.offered | {prefix for prefix in (DEVICE_PREFIX, GENERAL_PREFIX) if _offers_any(node, prefix)}
+
+
+def _offers_any(node: NodeFacts, prefix: str) -> bool:
+    return any(key.startswith(prefix) for key in node.offered)

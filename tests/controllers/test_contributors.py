@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from controllers.contributors import contributors, flavor_names, flavors_of, token_of, tokens_of_labels
+from controllers.contributors import Contributors, flavor_names, flavors_of
 from kube.reconciler import Object
 from nodefeature.fields import annotations_of, labels_of, name_of
 from nodefeature.kinds import NODE, NODE_FEATURE
@@ -65,34 +65,13 @@ def test_index(shown: Object, want: set[str]) -> None:
     assert names(shown) == want
 
 
-@pytest.mark.parametrize(
-    ("name", "token"),
-    [
-        ("gpustack-nvidia-a10g-linux-amd64-2d", "nvidia-a10g=2"),
-        ("gpustack-amd-23-1--nvidia-a10g-linux-amd64-2d", "nvidia-a10g=2"),
-        ("gpustack-generic-linux-arm64-192c", "generic=192"),
-        (f"gpustack-generic-linux-arm64-192c-{OTHER}", "generic=192"),
-        ("spot", ""),
-        ("", ""),
-        ("gpustack-linux-amd64-xd", ""),
-    ],
-)
-def test_token_of_a_name(name: str, token: str) -> None:
-    assert token_of(name) == token
-
-
-@pytest.mark.parametrize("count", ["eight", "-1", "1e3", "1234567890123456789", "", "0"])
-def test_a_count_that_is_no_plain_number_makes_no_token(count: str) -> None:
-    assert tokens_of_labels({**cpu_pool_labels("amd-23-1", count)}) == ()
-
-
 def found(name: str, *objects: Object, cpu_aware: bool = False) -> list[str]:
     async def scenario() -> list[str]:
         api = FakeApi()
         for obj in objects:
             api.add(NODE_FEATURE if "namespace" in obj["metadata"] else NODE, obj)
         caches = bench(api).caches
-        return sorted(name_of(each.node) for each in await contributors(name, caches, cpu_aware=cpu_aware))
+        return sorted(name_of(each.node) for each in await Contributors(caches).of(name, cpu_aware=cpu_aware))
 
     return asyncio.run(scenario())
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.contributors import Contributor, flavors_of
+from controllers.contributors import contributor_of, flavors_of
 from controllers.flavor_plan import FlavorPlan, SpecDrift, derived_type, plan_flavor, speaker_of, spec_drift
 from kube.reconciler import Object
 from nodefeature.fields import annotations_of, labels_of
@@ -33,7 +33,7 @@ def plan(
     cpu_aware: bool = False,
     extra: tuple[str, ...] = (),
 ) -> FlavorPlan:
-    found = [Contributor(each) for each in nodes]
+    found = [contributor_of(each, labels_of(each)) for each in nodes]
     speaker = speaker_of(found, flavor_named(nodes[0], name, cpu_aware=cpu_aware))
     return plan_flavor(
         name,
