@@ -1,7 +1,7 @@
 """The cluster as the scenarios see it: machines that come and go, objects of the chain, what they must become.
 
 For: the scenarios. In: a control plane with the product beside it. Out: objects; failures that show the object's last
-state and what our processes wrote about it.
+states and what our processes wrote about it.
 Promises: every wait follows a watch until a deadline; expectations are on objects, never on calls.
 """
 
@@ -124,7 +124,7 @@ class Cluster:
         what: str,
         timeout_s: float = WAIT_S,
     ) -> Object:
-        """Follow an object until it is as awaited; a failure shows its last state and our lines about it."""
+        """Follow an object until it is as awaited; a failure shows its last states and our lines about it."""
         try:
             found = self.admin.wait(kind, name, namespace, until=until, timeout_s=timeout_s, what=what)
         except NotReadyError as late:

@@ -1,0 +1,48 @@
+"""Tests of the harness's waits: what a failure shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.controlplane.admin import Admin, Object
+from hack.controlplane.errors import NotReadyError
+from nodefeature.fields import at
+from nodefeature.kinds import NODE
+
+
+class Told(Admin):
+    """Answers with the given states, one a watch event."""
+
+    def __init__(self, *states: Object | None) -> None:
+        self._told = list(states)
+
+    def get(self, *_where: object) -> Object | None:
+        return self._told[0]
+
+    def watch(self, *_where: object, **_options: object) -> Iterator[tuple[str, Any]]:
+        while len(self._told) > 1:
+            del self._told[0]
+            yield ("DELETED", {}) if self._told[0] is None else ("MODIFIED", self._told[0])
+
+
+def node(version: str, **more: Any) -> Object:
+    return {"metadata": {"name": "n", "resourceVersion": version, "managedFields": [{"manager": "m"}]}, **more}
+
+
+def test_a_wait_ends_with_the_awaited_state() -> None:
+    found = Told(None, node("1"), node("2")).wait(NODE, "n", until=lambda obj: obj is not None)
+    assert at(found, "metadata", "resourceVersion") == "1"
+
+
+def test_a_failed_wait_shows_the_last_three_states_without_managed_fields() -> None:
+    told = Told(node("1"), node("2"), node("3", spec={"unschedulable": True}), None)
+    with pytest.raises(NotReadyError, match=r"nodes n: not gone for good within 0 s; its last states:") as late:
+        told.wait(NODE, "n", until=lambda _obj: False, what="gone for good", timeout_s=0.01)
+    lines = [line for line in str(late.value).splitlines() if line.startswith("after ")]
+    assert [line.partition(": ")[2] for line in lines] == ["{", "{", "absent"]
+    assert '"resourceVersion": "2"' in str(late.value)
+    assert '"unschedulable": true' in str(late.value)
+    assert "managedFields" not in str(late.value)
