@@ -8,7 +8,7 @@ being written can be read; `position` and `since` cut a run out of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ class Request:
     name: str
     code: int
     time: str
+    """When the request came; RFC 3339 with microseconds, as all times here."""
+    answered: str = ""
     decision: str = ""
     """What authorization said: `allow` or `forbid`; admission may still refuse with 403, in a namespace that goes."""
     credential: str = ""
@@ -65,22 +67,27 @@ def position(log: Path) -> int:
 
 def read(log: Path, *, user: str = "", since: int = 0) -> Iterator[Request]:
     """Yield the requests of one user (all of them when empty) after a position."""
-    started: set[str] = set()
     with log.open("rb") as file:
         file.seek(since)
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
-            event = json.loads(line)
-            if event.get("stage") not in _STAGES or (user and at(event, "user", "username") != user):
-                continue
-            identity = as_str(event.get("auditID"))
-            if identity in started:  # a watch is logged when it starts and when it ends
-                started.discard(identity)
-                continue
-            if event["stage"] == "ResponseStarted":
-                started.add(identity)
-            yield _request(event)
+        yield from parse(file, user=user)
+
+
+def parse(lines: Iterable[bytes], *, user: str = "") -> Iterator[Request]:
+    """Yield the requests of one user (all of them when empty) that these lines of the log tell of."""
+    started: set[str] = set()
+    for line in lines:
+        if not line.endswith(b"\n"):
+            return
+        event = json.loads(line)
+        if event.get("stage") not in _STAGES or (user and at(event, "user", "username") != user):
+            continue
+        identity = as_str(event.get("auditID"))
+        if identity in started:  # a watch is logged when it starts and when it ends
+            started.discard(identity)
+            continue
+        if event["stage"] == "ResponseStarted":
+            started.add(identity)
+        yield _request(event)
 
 
 def forbidden(log: Path, *, user: str, since: int = 0) -> list[Request]:
@@ -107,6 +114,7 @@ def _request(event: dict[str, Any]) -> Request:
         name=as_str(ref.get("name")),
         code=as_int(at(event, "responseStatus", "code")),
         time=as_str(event.get("requestReceivedTimestamp")),
+        answered=as_str(event.get("stageTimestamp")),
         decision=as_str(as_map(event.get("annotations")).get("authorization.k8s.io/decision")),
         credential="".join(as_list(at(event, "user", "extra", "authentication.kubernetes.io/credential-id"))[:1]),
     )

@@ -13,7 +13,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -75,12 +76,15 @@ class ControlPlane:
         manufacturers: Manufacturers | None = None,
         engines: tuple[str, ...] = ENGINES,
         chain: tuple[str, ...] = CHAIN,
+        flags: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
+        """Name the folder; `flags` are added to a process's command line, where the last of a name counts."""
         self.layout = Layout(state.resolve())
         self.tools = Toolbox(cache.resolve())
         self._manufacturers = manufacturers or build_manufacturers({})
         self._engines = engines
         self._chain = chain
+        self._flags = dict(flags or {})
         self._supervisor = Supervisor(self.layout)
         self._admin: Admin | None = None
         self._components: Components | None = None
@@ -229,7 +233,8 @@ class ControlPlane:
         return revision
 
     def _launch(self, name: str) -> None:
-        self._supervisor.start(self._program(name))
+        program = self._program(name)
+        self._supervisor.start(replace(program, command=(*program.command, *self._flags.get(name, ()))))
 
     def _manifests(self, name: str) -> list[Object]:
         if name == "nfd-master":
