@@ -37,6 +37,7 @@ from apiserver.installers.probe import probe
 from apiserver.installers.settings_secret import SettingsInstaller
 from apiserver.serving.certificates import ServingTls, follow_folder, follow_secret
 from apiserver.serving.listener import Listener
+from apiserver.serving.loop_watch import LoopWatch
 from apiserver.serving.shutdown import Shutdown, Times
 from kube.certs import keeper
 from kube.certs.keeper import CertificateKeeper
@@ -91,6 +92,7 @@ class ApiServer:
         rng: random.Random,
         registry: CollectorRegistry | None = None,
     ) -> None:
+        registry = registry or CollectorRegistry()
         self.health = Health()
         self.shutdown = Shutdown(options.times, clock, rng)
         self._client = client
@@ -115,8 +117,9 @@ class ApiServer:
                 "installed": lambda: "" if self._installation.prepared else "CRDs and settings are not installed yet",
                 "shutdown": lambda: "leaving" if self.shutdown.begun else "",
             },
-            registry=registry or CollectorRegistry(),
+            registry=registry,
         )
+        self._loop_watch = LoopWatch(registry)
         self.listener = Listener(self.app, bound, self._tls.context, closing=lambda: self.shutdown.begun)
 
     def _new_installation(self) -> Installation:
@@ -144,6 +147,7 @@ class ApiServer:
                 start("certificate", self._follow_certificate(), lambda: False),
                 start("front proxy", self._trust.run(), lambda: False),
                 start("namespace", self._installation.follow_namespace(), lambda: False),
+                start("loop watch", self._loop_watch.run(), lambda: False),
             ]
             installing = start("installation", self._install(), lambda: self._installation.going)
             await self.shutdown.told()
