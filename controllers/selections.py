@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from api.ledger.transport import ALLOCATED_ANNOTATION
 from api.settings import SECRET_NAME
+from controllers.card_claims import WORKLOAD_ANNOTATION
 from controllers.node_view import LABELS_MERGED
 from kube.reconciler import Object, Selection
-from nodefeature.fields import as_map, as_maps, at
+from nodefeature.fields import annotations_of, as_map, as_maps, at, labels_of
 from nodefeature.kinds import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
@@ -24,14 +26,18 @@ from nodefeature.kinds import (
     NAMESPACE,
     NODE,
     NODE_FEATURE,
+    POD,
     RESOURCE_FLAVOR,
     SECRET,
     TOPOLOGY,
+    WORKLOAD,
     Kind,
 )
-from nodefeature.labels import SYSTEM_NAMESPACE
+from nodefeature.labels import QUEUE_NAME, SYSTEM_NAMESPACE
 
 _KEPT_CONDITIONS = frozenset({"Ready", LABELS_MERGED})
+_KEPT_POD_STATUS = ("phase", "containerStatuses", "initContainerStatuses")
+_IDENTITY = ("name", "namespace", "uid", "resourceVersion")
 
 
 def node(obj: Object) -> Object:
@@ -62,6 +68,43 @@ def metadata_only(obj: Object) -> Object:
     return slim | ({"status": {"phase": phase}} if phase is not None else {})
 
 
+def pod(obj: Object) -> Object:
+    """Keep Pods that were queued; of others with cards what they hold; of all the rest that they exist."""
+    meta = as_map(obj.get("metadata"))
+    if QUEUE_NAME in labels_of(obj):
+        return {"metadata": meta, "spec": obj.get("spec"), "status": obj.get("status")}
+    if not {WORKLOAD_ANNOTATION, ALLOCATED_ANNOTATION} & annotations_of(obj).keys():
+        return {"metadata": {key: meta[key] for key in _IDENTITY if key in meta}}
+    spec, status = as_map(obj.get("spec")), as_map(obj.get("status"))
+    return {
+        "metadata": meta,
+        "spec": _pod_spec(spec) | ({"nodeName": spec["nodeName"]} if "nodeName" in spec else {}),
+        "status": {key: status[key] for key in _KEPT_POD_STATUS if key in status},
+    }
+
+
+def workload(obj: Object) -> Object:
+    """Keep metadata, the status, and of the Pods' templates what decides about cards and nodes."""
+    spec = as_map(obj.get("spec"))
+    pod_sets = [
+        {key: pod_set[key] for key in ("name", "count") if key in pod_set}
+        | {"template": {"spec": _pod_spec(as_map(at(pod_set, "template", "spec")))}}
+        for pod_set in as_maps(spec.get("podSets"))
+    ]
+    kept = {key: spec[key] for key in ("active", "queueName", "priority") if key in spec}
+    return {"metadata": obj.get("metadata"), "spec": {**kept, "podSets": pod_sets}, "status": obj.get("status")}
+
+
+def _pod_spec(spec: Mapping[str, Any]) -> Object:
+    """Keep of a Pod's spec its containers' resources, its node selector and its tolerations."""
+    slim: Object = {
+        name: [{key: c[key] for key in ("name", "restartPolicy", "resources") if key in c} for c in as_maps(spec[name])]
+        for name in ("initContainers", "containers")
+        if name in spec
+    }
+    return slim | {key: spec[key] for key in ("nodeSelector", "tolerations") if key in spec}
+
+
 def selections(namespace: str = SYSTEM_NAMESPACE) -> Mapping[Kind, Selection]:
     """Return what is cached when the operator lives in `namespace`."""
     whole = Selection()
@@ -77,6 +120,8 @@ def selections(namespace: str = SYSTEM_NAMESPACE) -> Mapping[Kind, Selection]:
         RESOURCE_FLAVOR: whole,
         TOPOLOGY: whole,
         ADMISSION_CHECK: whole,
+        POD: Selection(project=pod),
+        WORKLOAD: Selection(project=workload),
     }
 
 

@@ -27,7 +27,7 @@ from nodefeature.manufacturers import Manufacturers
 from nodefeature.profiles import vendor_profile
 from nodefeature.resource_names import Family
 
-_MODE_OF = {
+MODE_OF_FAMILY = {
     Family.EXCLUSIVE: Mode.EXCLUSIVE,
     Family.SHARED: Mode.SHARED,
     Family.SLICED: Mode.SLICED,
@@ -61,7 +61,7 @@ def charge_of(
 
 def credible(records: Sequence[Record], claims: Sequence[Claim]) -> tuple[tuple[Record, ...], list[Problem]]:
     """Return the records that their containers' claims bear out, and a problem for each other one."""
-    asked = {(c.container.name, c.manufacturer, _MODE_OF[c.family]): c for c in claims}
+    asked = {(c.container.name, c.manufacturer, MODE_OF_FAMILY[c.family]): c for c in claims}
     taken: Counter[tuple[str, str, Mode]] = Counter()
     good: list[Record] = []
     problems: list[Problem] = []
@@ -99,7 +99,7 @@ def _touchable(claims: Sequence[Claim], spec_groups: Sequence[Mapping[str, Any]]
             manufacturer=claim.manufacturer,
             card_id=as_str(card.get("id")),
             index=as_int(card.get("index")),
-            mode=_MODE_OF[claim.family],
+            mode=MODE_OF_FAMILY[claim.family],
             allocated=_units_of(claim),
             profile=vendor_profile(claim.manufacturer, claim.profiles[0][0]) if claim.profiles else "",
             placements=_WHOLE_CARD if claim.profiles else (),

@@ -13,16 +13,14 @@ the same nodes may be refused although a cleverer packing exists; they are judge
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from api.ledger.pod_fit import Cards, Need, place, room
 from nodefeature.resource_names import Family
 
 Needs = tuple[Need, ...]
-Place = tuple[str, Needs]
-"""(node, what one Pod takes there)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,13 @@ class PodGroup:
     count: int
     hosts: tuple[tuple[str, int], ...] | None = None
     """(node, Pods) as Kueue's topology assignment says; None when it names no nodes."""
+    constraints: str = ""
+    """What else of the Pod decides about nodes, as text: equal texts, equal candidates."""
+    pod_spec: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+
+Place = tuple[str, PodGroup]
+"""(node, the group of one Pod that lands there)."""
 
 
 class Fleet(Protocol):
@@ -88,14 +93,14 @@ class _Trial:
     def room(self, node: str, need: Need) -> int:
         return room(self.changed[node], need) if node in self.changed else self.fleet.room(node, need)
 
-    def put(self, node: str, needs: Needs, count: int) -> int:
-        """Put up to `count` equal Pods on a node; return how many found a place."""
+    def put(self, node: str, group: PodGroup, count: int) -> int:
+        """Put up to `count` Pods of a group on a node; return how many found a place."""
         cards, done = self.cards(node), 0
-        while done < count and (after := place(cards, needs, spread=self.spread)) is not None:
+        while done < count and (after := place(cards, group.needs, spread=self.spread)) is not None:
             cards, done = after, done + 1
         if done:
             self.changed[node] = cards
-            self.places += [(node, needs)] * done
+            self.places += [(node, group)] * done
         return done
 
 
@@ -126,7 +131,7 @@ def _spreading_can_help(groups: Sequence[PodGroup]) -> bool:
 def _put_hosted(group: PodGroup, trial: _Trial) -> Miss | None:
     placed = 0
     for node, count in group.hosts or ():
-        done = trial.put(node, group.needs, count)
+        done = trial.put(node, group, count)
         placed += done
         if done < count:
             cards = trial.cards(node)
@@ -141,7 +146,7 @@ def _put_anywhere(group: PodGroup, trial: _Trial) -> Miss | None:
     heapq.heapify(heap)
     placed = 0
     while heap and placed < group.count:
-        placed += trial.put(heapq.heappop(heap)[1], group.needs, group.count - placed)
+        placed += trial.put(heapq.heappop(heap)[1], group, group.count - placed)
     if placed >= group.count:
         return None
     best = min(candidates, key=lambda node: (-trial.room(node, need), node), default="")

@@ -6,7 +6,7 @@ from typing import Any
 
 from controllers import RECONCILERS
 from controllers.node_view import LABELS_MERGED
-from controllers.selections import SELECTIONS, metadata_only, node, node_feature, selections
+from controllers.selections import SELECTIONS, metadata_only, node, node_feature, pod, selections, workload
 from nodefeature.kinds import NODE_FEATURE, SECRET
 
 
@@ -39,6 +39,38 @@ def test_node_feature() -> None:
     assert node_feature(shown) == {"metadata": {"name": "n"}, "spec": {"labels": {"a": "b"}}}
 
 
+def test_pod() -> None:
+    container = {"name": "main", "image": "example/app:1", "env": [{"name": "A"}], "resources": {"limits": {"cpu": 1}}}
+    body = {"nodeName": "n", "volumes": [{"name": "v"}], "containers": [container]}
+    status = {"phase": "Running", "podIP": "192.0.2.1", "containerStatuses": [{"name": "main"}]}
+    queued = {"metadata": {"name": "p", "labels": {"kueue.x-k8s.io/queue-name": "q"}}, "spec": body, "status": status}
+    assert pod(queued) == queued
+    held = {"name": "p", "annotations": {"device.gpustack.ai/accelerator.allocated": "{}"}}
+    assert pod({"metadata": held, "spec": body, "status": status}) == {
+        "metadata": held,
+        "spec": {"nodeName": "n", "containers": [{"name": "main", "resources": {"limits": {"cpu": 1}}}]},
+        "status": {"phase": "Running", "containerStatuses": [{"name": "main"}]},
+    }
+    other = {"metadata": {"name": "p", "uid": "u", "annotations": {"a": "b"}}, "spec": body, "status": status}
+    assert pod(other) == {"metadata": {"name": "p", "uid": "u"}}
+
+
+def test_workload() -> None:
+    containers = [{"name": "main", "image": "example/app:1", "resources": {"requests": {"cpu": 1}}}]
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers, "nodeSelector": {"a": "b"}}}
+    shown = {
+        "metadata": {"name": "w"},
+        "spec": {"active": True, "podSets": [{"name": "main", "count": 2, "template": template, "minCount": 1}]},
+        "status": {"conditions": []},
+    }
+    slim = {"containers": [{"name": "main", "resources": {"requests": {"cpu": 1}}}], "nodeSelector": {"a": "b"}}
+    assert workload(shown) == {
+        "metadata": {"name": "w"},
+        "spec": {"active": True, "podSets": [{"name": "main", "count": 2, "template": {"spec": slim}}]},
+        "status": {"conditions": []},
+    }
+
+
 def test_metadata_only() -> None:
     assert metadata_only({"metadata": {"name": "n"}, "spec": {"a": 1}}) == {"metadata": {"name": "n"}}
     assert metadata_only({"metadata": {}, "status": {"phase": "Active"}})["status"] == {"phase": "Active"}
@@ -51,7 +83,7 @@ def test_b019_nulls_pass() -> None:
         {"metadata": {}, "spec": None, "status": None},
         {"spec": [], "status": ""},
     ]
-    for project in (node, node_feature, metadata_only):
+    for project in (node, node_feature, metadata_only, pod, workload):
         assert all(isinstance(project(obj), dict) for obj in broken)
 
 
