@@ -28,7 +28,7 @@ from api.ledger.modes import Mode
 from api.ledger.placements import Placement
 from api.ledger.rebuild import CardKey
 from api.ledger.transport import Record
-from api.pod_requests import Claim, claims_of
+from api.pod_requests import Claim
 from devicemanager.kubelet.decision import Ask, Situation, decide, inventory, read_ask
 from devicemanager.kubelet.grant import (
     Grant,
@@ -52,7 +52,7 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.errors import NotFound, OperatorError
 from kube.reconciler import Object
-from nodefeature.fields import as_map, as_str, at, name_of, namespace_of, uid_of
+from nodefeature.fields import as_str, at, name_of, namespace_of, uid_of
 from nodefeature.kinds import POD
 from nodefeature.resource_names import resource_of
 
@@ -192,8 +192,7 @@ class Allocator:
         groups = self._ledger.groups()
         ask = read_ask(manufacturer, mode, ids, groups)
         waiting = self._identify(manufacturer, mode, len(ask.tokens), word=word, fresh=fresh)
-        claims = claims_of(as_map(waiting.pod.get("spec")), self._ledger.registry)
-        claim = claim_of(waiting, claims, manufacturer, FAMILY_OF[mode])
+        claim = claim_of(waiting, self._ledger.account(waiting.pod).claims, manufacturer, FAMILY_OF[mode])
         before = self._ledger.entries(waiting.pod).get(waiting.name)
         ledger = self._ledger.snapshot(word, without=(uid_of(waiting.pod), waiting.name), more=fresh)
         situation = Situation(
@@ -221,12 +220,10 @@ class Allocator:
     def _identify(
         self, manufacturer: str, mode: Mode, count: int, *, word: KubeletWord | None, fresh: Sequence[Object]
     ) -> Waiting:
-        known = self._ledger.pods()
-        uids = {uid_of(pod) for pod in known}
         return identify(
             resource_of(self._ledger.registry, manufacturer, FAMILY_OF[mode]),
             count,
-            pods=[*known, *(pod for pod in fresh if uid_of(pod) not in uids)],
+            accounts=self._ledger.accounts(fresh),
             entries=self._ledger.entries,
             word=word,
         )
@@ -311,7 +308,7 @@ def _kept_identity(records: Sequence[Record], before: Entry | None) -> list[Reco
 def _windows(ledger: Snapshot, own: ContainerKey) -> dict[CardKey, tuple[Placement, ...]]:
     windows: dict[CardKey, list[Placement]] = defaultdict(list)
     for key, record in ledger.records:
-        if key != own:
+        if record.logical_placements and key != own:
             windows[record.group_id, record.card_id] += record.logical_placements
     return {key: tuple(placed) for key, placed in windows.items()}
 

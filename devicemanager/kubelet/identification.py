@@ -14,16 +14,15 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from api.pod_requests import Claim
 from devicemanager.kubelet.refusal import Code, Refused, Unclear
-from devicemanager.ledger.accounts import Entry, is_terminal
+from devicemanager.ledger.accounts import Account, Entry, containers_of
 from devicemanager.ledger.kubelet_word import KubeletWord
 from nodefeature.fields import annotations_of, as_map, as_maps, as_str, at, name_of, namespace_of
-from nodefeature.quantity import QuantityInvalid, parse_quantity
 
 _WITHOUT_WORD = ("", "Pending")
 
@@ -66,24 +65,25 @@ def identify(
     resource: str,
     count: int,
     *,
-    pods: Sequence[Mapping[str, Any]],
+    accounts: Iterable[tuple[Mapping[str, Any], Account]],
     entries: Callable[[Mapping[str, Any]], Mapping[str, Entry]],
     word: KubeletWord | None,
     pods_differ: bool = False,
 ) -> Waiting:
-    """Return the container that waits for `count` devices of `resource`; `pods` stand oldest first.
+    """Return the container that waits for `count` devices of `resource`; `accounts` stand oldest Pod first.
 
     `pods_differ`: containers of two Pods are never interchangeable, however equal their demands.
     """
     fresh: list[Waiting] = []
     again: list[Waiting] = []
-    for pod in pods:
-        if not _may_wait(pod, word):
+    for pod, known in accounts:
+        asking = _asking(known, resource, word)
+        if not asking or not _may_wait(pod, known, word):  # nearly every Pod of a full node ends here
             continue
-        waiting = _waiting(pod, resource, entries, word)
-        again += [w for w in waiting if w.recorded and _limit(w.container, resource) == count]
-        foremost = next((w for w in waiting if not w.recorded), None)
-        if foremost is not None and _limit(foremost.container, resource) == count:
+        waiting = _waiting(pod, asking, entries)
+        again += [one for one in waiting if one.recorded and asking[one.name] == count]
+        foremost = next((one for one in waiting if not one.recorded), None)
+        if foremost is not None and asking[foremost.name] == count:
             fresh.append(foremost)
     candidates = fresh + again if word is not None else fresh or again
     if not candidates:
@@ -107,37 +107,36 @@ def claim_of(waiting: Waiting, claims: Iterable[Claim], manufacturer: str, famil
     raise Refused(Code.INTERNAL, f"{waiting.where} does not ask for {family} cards of {manufacturer}")
 
 
-def _may_wait(pod: Mapping[str, Any], word: KubeletWord | None) -> bool:
-    if is_terminal(pod):
+def _asking(account: Account, resource: str, word: KubeletWord | None) -> dict[str, int]:
+    """Return the containers that ask for the resource and that the kubelet lists none of, with their limits."""
+    asks = account.asks.get(resource)
+    if not asks:
+        return {}
+    if word is None or account.pod in word.doubled:
+        return dict(asks)
+    held = word.pods.get(account.pod, {})
+    return {container: count for container, count in asks if not held.get(container, {}).get(resource)}
+
+
+def _may_wait(pod: Mapping[str, Any], account: Account, word: KubeletWord | None) -> bool:
+    if account.charge.terminated:
         return False
     if word is not None:
-        return word.lists((namespace_of(pod), name_of(pod)))
+        return word.lists(account.pod)
     return as_str(at(pod, "status", "phase")) in _WITHOUT_WORD
 
 
 def _waiting(
     pod: Mapping[str, Any],
-    resource: str,
+    asking: Mapping[str, int],
     entries: Callable[[Mapping[str, Any]], Mapping[str, Entry]],
-    word: KubeletWord | None,
 ) -> list[Waiting]:
-    name = (namespace_of(pod), name_of(pod))
-    asking = _containers(pod)
-    if word is not None and name not in word.doubled:
-        asking = [c for c in asking if not word.ids(name, as_str(c.get("name")), resource)]
-    asking = [c for c in asking if _limit(c, resource)]
-    if not asking:  # nearly every Pod of a full node ends here
-        return []
     started, held = _started(pod), entries(pod)
     return [
-        Waiting(pod, container, recorded=as_str(container.get("name")) in held)
-        for container in asking
-        if as_str(container.get("name")) not in started
+        Waiting(pod, container, recorded=name in held)
+        for container in containers_of(pod)
+        if (name := as_str(container.get("name"))) in asking and name not in started
     ]
-
-
-def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return as_maps(at(pod, "spec", "initContainers")) + as_maps(at(pod, "spec", "containers"))
 
 
 def _started(pod: Mapping[str, Any]) -> set[str]:
@@ -153,13 +152,3 @@ def _started(pod: Mapping[str, Any]) -> set[str]:
         for status in as_maps(at(pod, "status", "initContainerStatuses"))
         if at(status, "state", "terminated") is not None
     }
-
-
-def _limit(container: Mapping[str, Any], resource: str) -> int:
-    value = as_map(at(container, "resources", "limits")).get(resource)
-    if value is None:
-        return 0
-    try:
-        return max(parse_quantity(value).ceil(), 0)
-    except QuantityInvalid:
-        return 0

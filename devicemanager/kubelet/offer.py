@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from api.devices import cards_of
@@ -59,12 +60,28 @@ class Offer:
 
     def message(self) -> bytes:
         """Return the ListAndWatch answer."""
-        answer = messages.ListAndWatchResponse()
-        for text, healthy, numa in self.devices():
-            device = answer.devices.add(ID=text, health=HEALTHY if healthy else UNHEALTHY)
-            for node in numa:
-                device.topology.nodes.add(ID=node)
-        return answer.SerializeToString()
+        # Encoded lists of devices, one after another, are the encoded list of all.
+        return b"".join(_encoded(card, _healthy_of(card, self.healthy_ids)) for card in self.cards)
+
+
+def _healthy_of(card: CardOffer, ids: frozenset[str] | None) -> tuple[int, ...] | None:
+    """Return the indexes of a card's healthy tokens; None when its own health speaks for all."""
+    if ids is None:
+        return None
+    return tuple(index for index in card.indexes if str(Token(card.group_id, card.card_id, index)) in ids)
+
+
+@lru_cache(maxsize=1024)
+def _encoded(card: CardOffer, healthy: tuple[int, ...] | None) -> bytes:
+    """Return one card's tokens as they stand in a message: of a thousand, mostly one card's change at a time."""
+    answer = messages.ListAndWatchResponse()
+    for index in card.indexes:
+        well = card.healthy if healthy is None else index in healthy
+        text = str(Token(card.group_id, card.card_id, index))
+        device = answer.devices.add(ID=text, health=HEALTHY if well else UNHEALTHY)
+        for node in card.numa:
+            device.topology.nodes.add(ID=node)
+    return answer.SerializeToString()
 
 
 def offer_of(

@@ -1,7 +1,8 @@
 """Asks the kubelet who holds what (spec 06 §7.1).
 
 For: the allocator and the publisher of the ledger. In: the pod-resources socket. Out: the kubelet's word, or None.
-Promises: dials for each question, waits at most two seconds; trouble is logged once when it begins and when it ends.
+Promises: dials for each question, waits at most two seconds; trouble is logged once when it begins and when it ends;
+what is listed of a Pod is read once, and is the very same object until it changes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pathlib import Path
 import grpc.aio
 
 from devicemanager.kubelet.methods import list_pod_resources
-from devicemanager.ledger.kubelet_word import KubeletWord, word_of
+from devicemanager.ledger.kubelet_word import Held, KubeletWord, PodName, word_of
+from devicemanager.proto import podresources_pb2 as resources
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ class PodResources:
     def __init__(self, socket: Path = POD_RESOURCES_SOCKET) -> None:
         self._socket = socket
         self._trouble = ""
+        self._read: dict[bytes, tuple[PodName, Held]] = {}
 
     async def word(self) -> KubeletWord | None:
         """Return a listing of now, or None when the kubelet cannot be asked."""
@@ -35,24 +38,13 @@ class PodResources:
             self._say(f"{refused.code().name}: {refused.details()}")
             return None
         self._say("")
-        return word_of(
-            (
-                (pod.namespace, pod.name),
-                {
-                    container.name: {
-                        device.resource_name: frozenset(
-                            text
-                            for other in container.devices
-                            if other.resource_name == device.resource_name
-                            for text in other.device_ids
-                        )
-                        for device in container.devices
-                    }
-                    for container in pod.containers
-                },
-            )
-            for pod in answer.pod_resources
-        )
+        before, self._read = self._read, {}
+        listed = []
+        for pod in answer.pod_resources:
+            raw = pod.SerializeToString()
+            row = self._read[raw] = before.get(raw) or _read(pod)
+            listed.append(row)
+        return word_of(listed)
 
     def _say(self, trouble: str) -> None:
         if trouble and not self._trouble:
@@ -60,3 +52,13 @@ class PodResources:
         elif self._trouble and not trouble:
             log.info("kubelet asked about devices again", extra={"socket": str(self._socket)})
         self._trouble = trouble
+
+
+def _read(pod: resources.PodResources) -> tuple[PodName, Held]:
+    held: dict[str, dict[str, frozenset[str]]] = {}
+    for container in pod.containers:
+        ids: dict[str, frozenset[str]] = {}
+        for device in container.devices:
+            ids[device.resource_name] = ids.get(device.resource_name, frozenset()) | frozenset(device.device_ids)
+        held[container.name] = ids
+    return (pod.namespace, pod.name), held

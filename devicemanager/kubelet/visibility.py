@@ -78,7 +78,7 @@ class Shower:
         waiting = identify(
             resource_of(self._ledger.registry, manufacturer, Family.VISIBILITY),
             len(ask.tokens),
-            pods=pods,
+            accounts=self._ledger.accounts(),
             entries=self._shown_to,
             word=word,
             pods_differ=True,

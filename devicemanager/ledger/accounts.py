@@ -8,8 +8,9 @@ an unreadable annotation keeps the charge that was last read of this very Pod.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from api.ledger.evidence import charge_of
@@ -17,8 +18,9 @@ from api.ledger.rebuild import Charge
 from api.ledger.transport import ALLOCATED_ANNOTATION, Record, transport_of
 from api.pod_requests import Claim, claims_of
 from api.problems import Problem
-from nodefeature.fields import annotations_of, as_map, as_str, at, name_of, namespace_of, uid_of
+from nodefeature.fields import annotations_of, as_map, as_maps, as_str, at, name_of, namespace_of, uid_of
 from nodefeature.manufacturers import Manufacturers
+from nodefeature.quantity import QuantityInvalid, parse_quantity
 
 TERMINAL = frozenset({"Succeeded", "Failed"})
 ContainerKey = tuple[str, str]
@@ -47,12 +49,14 @@ class Account:
     """One Pod."""
 
     uid: str
-    namespace: str
-    name: str
+    pod: tuple[str, str]
+    """(namespace, name)."""
     charge: Charge
     claims: tuple[Claim, ...]
     device_ids: Mapping[str, tuple[str, ...]]
     problems: tuple[Problem, ...] = ()
+    asks: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    """Extended resource -> (container, its limit), init containers first; limits never change."""
 
     def entry(self, container: str) -> Entry | None:
         """Return a container's believed entry; None when it holds nothing."""
@@ -113,10 +117,32 @@ class Accounts:
         claims = read.account.claims if read else claims_of(as_map(at(pod, "spec")), self._registry)
         return Account(
             uid=uid_of(pod),
-            namespace=namespace_of(pod),
-            name=name_of(pod),
+            pod=(namespace_of(pod), name_of(pod)),
             charge=charge,
             claims=claims,
             device_ids=dict(transport_of(pod).device_ids),
             problems=tuple(problems),
+            asks=read.account.asks if read else _asks(pod),
         )
+
+
+def containers_of(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a Pod's raw containers in the order in which the kubelet serves them."""
+    return as_maps(at(pod, "spec", "initContainers")) + as_maps(at(pod, "spec", "containers"))
+
+
+def _asks(pod: Mapping[str, Any]) -> dict[str, tuple[tuple[str, int], ...]]:
+    found: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    for container in containers_of(pod):
+        for resource, value in as_map(at(container, "resources", "limits")).items():
+            count = _count(value) if "/" in resource else 0
+            if count:
+                found[resource].append((as_str(container.get("name")), count))
+    return {resource: tuple(asked) for resource, asked in found.items()}
+
+
+def _count(value: object) -> int:
+    try:
+        return max(parse_quantity(value).ceil(), 0)
+    except QuantityInvalid:
+        return 0

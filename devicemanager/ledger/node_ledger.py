@@ -7,7 +7,8 @@ Promises:
   - a container is charged once: by its reservation, else by its annotation;
   - cards that the kubelet says are held, and that no record accounts for, are charged too: a disagreement never frees
     a card;
-  - every change of the answer wakes the subscribers.
+  - every change of the answer wakes the subscribers;
+  - asking again costs what has changed: a full node is asked several times for each allocation.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import is_
 from typing import Any
 
 from api.devices import spec_groups
@@ -24,7 +27,7 @@ from api.problems import Problem
 from devicemanager.ledger.accounts import Account, Accounts, ContainerKey, Entry
 from devicemanager.ledger.kubelet_word import KubeletWord
 from devicemanager.ledger.reservations import Reservation, Reservations
-from devicemanager.ledger.verification import unaccounted
+from devicemanager.ledger.verification import Agreed, unaccounted
 from kube.clock import Clock
 from kube.reconciler import Caches, Index, Key
 from nodefeature.fields import as_str, at, metadata, name_of, namespace_of, uid_of
@@ -40,15 +43,27 @@ def _node_of(pod: Mapping[str, Any]) -> list[str]:
 PODS_BY_NODE = Index(POD, "node", _node_of)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
-    """The ledger at one moment. `records` are all that count, with the container they belong to."""
+    """The ledger at one moment."""
 
     groups: Sequence[Mapping[str, Any]]
     rebuilt: Rebuilt
-    records: tuple[tuple[ContainerKey, Record], ...]
+    charged: tuple[tuple[str, Charge], ...]
+    """(Pod uid, its charge)."""
     problems: tuple[Problem, ...]
     disagreements: tuple[str, ...]
+    release_terminated: bool = True
+
+    @cached_property
+    def records(self) -> tuple[tuple[ContainerKey, Record], ...]:
+        """Return all records that count, with the container they belong to."""
+        return tuple(
+            ((uid, record.container), record)
+            for uid, charge in self.charged
+            for record in charge.records
+            if stays_charged(record, terminated=charge.terminated, release_terminated=self.release_terminated)
+        )
 
     @property
     def cards(self) -> Mapping[CardKey, CardUse]:
@@ -72,16 +87,42 @@ class NodeLedger:
         self._accounts = Accounts(registry)
         self._wakers: set[asyncio.Event] = set()
         self._current: Snapshot | None = None
+        self._devices: Mapping[str, Any] | None = None
+        self._groups: Sequence[Mapping[str, Any]] = ()
+        self._cached: tuple[Mapping[str, Any], ...] = ()
+        self._reserved: tuple[Mapping[str, Any], ...] = ()
+        self._pods: tuple[Mapping[str, Any], ...] = ()
+        self._read: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]], list[Account]] = ((), (), [])
+        self._agreed: Agreed = {}
 
     def groups(self) -> Sequence[Mapping[str, Any]]:
         """Return the inventory of the node; empty until it is published."""
-        return spec_groups(self._caches[DEVICES].get(Key(self.node_name)) or {})
+        devices = self._caches[DEVICES].get(Key(self.node_name))
+        if devices is not self._devices:  # caches replace what changes
+            self._devices, self._groups = devices, spec_groups(devices or {})
+        return self._groups
 
-    def pods(self) -> list[Mapping[str, Any]]:
-        """Return the node's Pods, oldest first; also those that were reserved for before the cache had them."""
-        pods: dict[str, Mapping[str, Any]] = self.reservations.pods()
-        pods.update((uid_of(pod), pod) for pod in self._caches[POD].by(PODS_BY_NODE.name, self.node_name))
-        return sorted(pods.values(), key=_age)
+    def pods(self, more: Iterable[Mapping[str, Any]] = ()) -> Sequence[Mapping[str, Any]]:
+        """Return the node's Pods, oldest first; also those reserved for before the cache had them, and `more`."""
+        cached = tuple(self._caches[POD].by(PODS_BY_NODE.name, self.node_name))
+        reserved = tuple(self.reservations.pods().values())
+        if not (_same(cached, self._cached) and _same(reserved, self._reserved)):
+            pods = {uid_of(pod): pod for pod in (*reserved, *cached)}
+            self._cached, self._reserved = cached, reserved
+            self._pods = tuple(sorted(pods.values(), key=_age))
+        if not more:
+            return self._pods
+        known = {uid_of(pod) for pod in self._pods}
+        return (*self._pods, *(pod for pod in more if uid_of(pod) not in known))
+
+    def account(self, pod: Mapping[str, Any]) -> Account:
+        """Return what a Pod asks for and what its record says."""
+        return self._accounts.of(pod, self.groups())
+
+    def accounts(self, more: Iterable[Mapping[str, Any]] = ()) -> Iterable[tuple[Mapping[str, Any], Account]]:
+        """Return each Pod of `pods` with its account."""
+        pods = self.pods(more)
+        return zip(pods, self._accounts_of(pods, self.groups()), strict=True)
 
     def cached(self, pod: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the cache's newest state of a Pod; None when it is gone or not there yet."""
@@ -99,7 +140,7 @@ class NodeLedger:
 
     def entries(self, pod: Mapping[str, Any]) -> dict[str, Entry]:
         """Return what each container of a Pod holds, reservations first."""
-        account = self._accounts.of(pod, self.groups())
+        account = self.account(pod)
         found = {c: e for c in {r.container for r in account.charge.records} if (e := account.entry(c)) is not None}
         for container, held in self.reservations.of_pod(account.uid).items():
             found.pop(container, None)
@@ -116,23 +157,23 @@ class NodeLedger:
     ) -> Snapshot:
         """Return the ledger of now; `without` leaves one container's own holdings out, `more` adds fresh Pods."""
         groups = self.groups()
-        pods = self.pods()
-        known = {uid_of(pod) for pod in pods}
-        pods += [pod for pod in more if uid_of(pod) not in known]
-        accounts = [self._accounts.of(pod, groups) for pod in pods]
+        accounts = self._accounts_of(self.pods(more), groups)
         charges = [self._charge(account, without) for account in accounts]
+        charged = tuple((account.uid, charge) for account, charge in zip(accounts, charges, strict=True))
         disagreements: list[str] = []
         if word is not None:
-            for charge, reason in unaccounted(word, pods, accounts, charges, groups=groups, registry=self.registry):
+            doubts = unaccounted(word, accounts, charges, groups=groups, registry=self.registry, agreed=self._agreed)
+            for charge, reason in list(doubts):
                 if charge.records:
                     charges.append(charge)
                 disagreements.append(reason)
         return Snapshot(
             groups,
             rebuild(groups, charges, release_terminated=self._release_terminated),
-            tuple(self._counting(accounts, charges)),
+            charged,
             tuple(problem for account in accounts for problem in account.problems),
             tuple(disagreements),
+            self._release_terminated,
         )
 
     def current(self) -> Snapshot:
@@ -179,6 +220,15 @@ class NodeLedger:
         for waker in self._wakers:
             waker.set()
 
+    def _accounts_of(
+        self, pods: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]]
+    ) -> Sequence[Account]:
+        read_pods, read_groups, accounts = self._read
+        if pods is not read_pods or groups is not read_groups:
+            accounts = [self._accounts.of(pod, groups) for pod in pods]
+            self._read = (pods, groups, accounts)
+        return accounts
+
     def _charge(self, account: Account, without: ContainerKey | None) -> Charge:
         held = self.reservations.of_pod(account.uid)
         if not held and (without is None or without[0] != account.uid):
@@ -189,13 +239,10 @@ class NodeLedger:
             records = [record for record in records if record.container != without[1]]
         return replace(account.charge, records=tuple(records), assumed=account.charge.assumed and not held)
 
-    def _counting(
-        self, accounts: Sequence[Account], charges: Sequence[Charge]
-    ) -> Iterable[tuple[ContainerKey, Record]]:
-        for account, charge in zip(accounts, charges, strict=False):
-            for record in charge.records:
-                if stays_charged(record, terminated=charge.terminated, release_terminated=self._release_terminated):
-                    yield (account.uid, record.container), record
+
+def _same(some: Sequence[object], others: Sequence[object]) -> bool:
+    """Say whether two sequences hold the very same objects."""
+    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def _age(pod: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -33,44 +33,57 @@ class Reservation:
     """Still to be written: what the annotation says meanwhile proves nothing, a write that timed out may land."""
 
 
+_NONE: Mapping[str, Reservation] = {}
+
+
 class Reservations:
     """All overrides of a node."""
 
     def __init__(self) -> None:
-        self._held: dict[ContainerKey, Reservation] = {}
+        self._held: dict[str, dict[str, Reservation]] = {}
+        """Pod uid -> container -> override; a Pod without any is not in it."""
 
     def __len__(self) -> int:
-        return len(self._held)
+        return sum(len(held) for held in self._held.values())
 
     def put(self, container: str, reservation: Reservation) -> None:
         """Set a container's override."""
-        self._held[uid_of(reservation.pod), container] = reservation
+        self._held.setdefault(uid_of(reservation.pod), {})[container] = reservation
 
     def drop(self, key: ContainerKey) -> None:
         """Let the annotation speak again."""
-        self._held.pop(key, None)
+        uid, container = key
+        held = self._held.get(uid, {})
+        held.pop(container, None)
+        if not held:
+            self._held.pop(uid, None)
 
     def get(self, key: ContainerKey) -> Reservation | None:
         """Return a container's override."""
-        return self._held.get(key)
+        return self.of_pod(key[0]).get(key[1])
 
-    def of_pod(self, uid: str) -> dict[str, Reservation]:
-        """Return the overrides of a Pod's containers."""
-        return {container: held for (owner, container), held in self._held.items() if owner == uid}
+    def of_pod(self, uid: str) -> Mapping[str, Reservation]:
+        """Return the overrides of a Pod's containers, by container."""
+        return self._held.get(uid, _NONE)
 
     def pods(self) -> dict[str, Mapping[str, Any]]:
         """Return the Pods that have overrides, by uid."""
-        return {uid: held.pod for (uid, _), held in self._held.items()}
+        return {uid: next(iter(held.values())).pod for uid, held in self._held.items()}
 
     def settle(self, accounts: Mapping[str, Account], now: float) -> bool:
         """Drop what the annotations say by themselves and what belongs to Pods that are gone; say whether any was."""
-        settled = [key for key, held in self._held.items() if _is_settled(key, held, accounts.get(key[0]), now)]
+        settled = [
+            (uid, container)
+            for uid, of_pod in self._held.items()
+            for container, held in of_pod.items()
+            if _is_settled(container, held, accounts.get(uid), now)
+        ]
         for key in settled:
-            del self._held[key]
+            self.drop(key)
         return bool(settled)
 
 
-def _is_settled(key: ContainerKey, held: Reservation, account: Account | None, now: float) -> bool:
+def _is_settled(container: str, held: Reservation, account: Account | None, now: float) -> bool:
     if account is None:
         return held.seen or now - held.since > _UNSEEN_S
-    return not held.unwritten and account.entry(key[1]) == held.entry
+    return not held.unwritten and account.entry(container) == held.entry

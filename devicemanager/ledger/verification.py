@@ -5,6 +5,7 @@ for, as charges, each with a sentence for people.
 Promises:
   - never takes a charge away: a record the kubelet does not list is kept (it may be about to list it);
   - a Pod that has ended blocks nothing (case B035);
+  - a Pod whose listing and record were found to agree costs nothing until one of them changes;
   - what was given for partition ids is known to the record alone, so for them only the sentence comes out.
 """
 
@@ -18,13 +19,15 @@ from api.ledger.modes import CARD_UNITS, SHARE_UNITS, Mode
 from api.ledger.rebuild import CardKey, Charge
 from api.ledger.transport import Record
 from api.pod_requests import Claim, whole
-from devicemanager.ledger.accounts import Account, is_terminal
-from devicemanager.ledger.kubelet_word import KubeletWord, PodName
+from devicemanager.ledger.accounts import Account
+from devicemanager.ledger.kubelet_word import Held, KubeletWord, PodName
 from devicemanager.tokens import TokenInvalid, parse_token
 from nodefeature.fields import as_int, as_str
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.resource_names import Family, family_of, manufacturer_of_resource
 
+Place = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""(group, card) of the inventory."""
 _MODES = {
     Family.EXCLUSIVE: Mode.EXCLUSIVE,
     Family.SHARED: Mode.SHARED,
@@ -33,40 +36,67 @@ _MODES = {
 }
 
 
+Agreed = dict[PodName, tuple[Held, Charge]]
+"""Listings and charges, as the very objects, that were found to agree."""
+
+
 def unaccounted(
     word: KubeletWord,
-    pods: Sequence[Mapping[str, Any]],
     accounts: Sequence[Account],
     charges: Sequence[Charge],
     *,
     groups: Sequence[Mapping[str, Any]],
     registry: Manufacturers,
+    agreed: Agreed | None = None,
 ) -> Iterator[tuple[Charge, str]]:
-    """Yield a charge for every container whose held ids no record accounts for, and why."""
-    by_name = {
-        (account.namespace, account.name): (pod, account, charge)
-        for pod, account, charge in zip(pods, accounts, charges, strict=False)
-    }
-    inventory = {
+    """Yield a charge for every container whose held ids no record accounts for, and why.
+
+    `agreed` is what an earlier call left there; it is brought up to date.
+    """
+    by_name = {a.pod: (a, c) for a, c in zip(accounts, charges, strict=False)}
+    before = dict(agreed or {})
+    if agreed is not None:
+        agreed.clear()
+    inventory: dict[CardKey, Place] = {}
+    for name, held in word.pods.items():
+        account, charge = by_name.get(name, (None, None))
+        if charge is not None and charge.terminated:
+            continue
+        doubted = []
+        if not _same(before.get(name), held, charge):
+            doubted = list(_doubted(held, account, charge, registry))
+        if not doubted:
+            if agreed is not None and charge is not None:
+                agreed[name] = (held, charge)
+            continue
+        inventory = inventory or _inventory(groups)
+        for container, resource, mode, ids in doubted:
+            wanted = _implied(container, mode, ids, inventory, _claim(account, container, mode))
+            missing = _missing(wanted, charge, container)
+            if missing or (mode is Mode.PARTITIONED and not _recorded(charge, container, mode)):
+                maker = manufacturer_of_resource(registry, resource)
+                yield Charge("/".join(name), missing, assumed=True), _sentence(name, container, maker, mode, ids)
+
+
+def _same(before: tuple[Held, Charge] | None, held: Held, charge: Charge | None) -> bool:
+    return before is not None and before[0] is held and before[1] is charge
+
+
+def _inventory(groups: Sequence[Mapping[str, Any]]) -> dict[CardKey, Place]:
+    return {
         (as_str(group.get("id")), as_str(card.get("id"))): (group, card) for group in groups for card in cards_of(group)
     }
-    for name, held in word.pods.items():
-        pod, account, charge = by_name.get(name, (None, None, None))
-        if pod is not None and is_terminal(pod):
-            continue
-        for container, resources in held.items():
-            for resource, ids in resources.items():
-                mode = _MODES.get(family_of(registry, resource))
-                if mode is None or not ids:
-                    continue
-                if _is_recorded_so(account, charge, container, ids):
-                    continue
-                claim = _claim(account, container, mode)
-                wanted = _implied(container, mode, ids, inventory, claim)
-                missing = _missing(wanted, charge, container)
-                if missing or (mode is Mode.PARTITIONED and not _recorded(charge, container, mode)):
-                    maker = manufacturer_of_resource(registry, resource)
-                    yield Charge("/".join(name), missing, assumed=True), _sentence(name, container, maker, mode, ids)
+
+
+def _doubted(
+    held: Held, account: Account | None, charge: Charge | None, registry: Manufacturers
+) -> Iterator[tuple[str, str, Mode, frozenset[str]]]:
+    """Yield (container, resource, mode, ids) that do not stand as such in a record."""
+    for container, resources in held.items():
+        for resource, ids in resources.items():
+            mode = _MODES.get(family_of(registry, resource))
+            if mode is not None and ids and not _is_recorded_so(account, charge, container, ids):
+                yield container, resource, mode, ids
 
 
 def _is_recorded_so(account: Account | None, charge: Charge | None, container: str, ids: frozenset[str]) -> bool:
@@ -87,7 +117,7 @@ def _implied(
     container: str,
     mode: Mode,
     ids: frozenset[str],
-    inventory: Mapping[CardKey, tuple[Mapping[str, Any], Mapping[str, Any]]],
+    inventory: Mapping[CardKey, Place],
     claim: Claim | None,
 ) -> tuple[Record, ...]:
     """Return the records that ids mean by themselves; a slice of unknown size counts as a whole card."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,8 @@ class DeviceManager:
         self.given: dict[tuple[str, str, str], tuple[str, ...]] = {}
         """(Pod uid, container, resource) -> ids."""
         self.answers: dict[tuple[str, str, str], plugin.ContainerAllocateResponse] = {}
+        self.revisions: Counter[str] = Counter()
+        """Pod uid -> how often what it has has changed."""
         self.registrations = 0
         self.changed = asyncio.Event()
         self._rng = rng
@@ -67,6 +70,7 @@ class DeviceManager:
         """Wipe the folder, remember, listen."""
         _wipe(self.folder)
         kept = read_checkpoint(self.folder)
+        self.lose()
         self.given = {(g.pod_uid, g.container, g.resource): g.ids for g in kept.given}
         self.endpoints = {resource: Endpoint(resource, None, prefers=False) for resource in kept.registered}
         self._server = await serve(self.folder / SOCKET, registration_handler(self._register))
@@ -130,6 +134,7 @@ class DeviceManager:
             self._in_use[resource] -= set(ids)
         self.given[pod_uid, container, resource] = tuple(sorted(ids))
         self.answers[pod_uid, container, resource] = answer
+        self.revisions[pod_uid] += 1
         self._save()
 
     def free(self, pod_uid: str) -> None:
@@ -139,7 +144,13 @@ class DeviceManager:
             del self.given[key]
             self.answers.pop(key, None)
         if gone:
+            self.revisions[pod_uid] += 1
             self._save()
+
+    def lose(self) -> None:
+        """Forget who has what, as without a checkpoint."""
+        self.revisions.update(key[0] for key in self.given)
+        self.given.clear()
 
     def held(self, pod_uid: str, container: str) -> Mapping[str, tuple[str, ...]]:
         """Return a container's ids by resource."""

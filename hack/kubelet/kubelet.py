@@ -44,6 +44,7 @@ class Kubelet:
         self._tell = tell
         self._resources: grpc.aio.Server | None = None
         self._admission = asyncio.Lock()
+        self._shown: dict[str, tuple[tuple[int, int], resources.PodResources]] = {}
 
     @property
     def socket(self) -> Path:
@@ -124,15 +125,23 @@ class Kubelet:
         self, _request: resources.ListPodResourcesRequest, _context: Context
     ) -> resources.ListPodResourcesResponse:
         answer = resources.ListPodResourcesResponse()
-        for uid, pod in self.pods.items():
-            if self.phases.get(uid) in _ENDED:
-                continue
-            listed = answer.pod_resources.add(name=name_of(pod), namespace=namespace_of(pod))
-            for container in _listed(pod):
-                shown = listed.containers.add(name=container)
-                for resource, ids in self.devices.held(uid, container).items():
-                    shown.devices.add(resource_name=resource, device_ids=ids)
+        shown = {uid: self._listing(uid, pod) for uid, pod in self.pods.items() if self.phases.get(uid) not in _ENDED}
+        self._shown = shown
+        answer.pod_resources.extend(listing for _, listing in shown.values())
         return answer
+
+    def _listing(self, uid: str, pod: Mapping[str, Any]) -> tuple[tuple[int, int], resources.PodResources]:
+        """Return a Pod's entry; a full node is asked at every allocation, so what has not changed is made once."""
+        revision = self.devices.revisions[uid], len(self.devices.endpoints)
+        before = self._shown.get(uid)
+        if before is not None and before[0] == revision:
+            return before
+        listing = resources.PodResources(name=name_of(pod), namespace=namespace_of(pod))
+        for container in _listed(pod):
+            shown = listing.containers.add(name=container)
+            for resource, ids in self.devices.held(uid, container).items():
+                shown.devices.add(resource_name=resource, device_ids=ids)
+        return revision, listing
 
 
 def _listed(pod: Mapping[str, Any]) -> list[str]:

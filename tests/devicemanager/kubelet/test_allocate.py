@@ -103,7 +103,7 @@ def test_same_container_asked_again_counts_itself_not_and_writes_nothing() -> No
         assert world.agent is not None
         await world.run_pod(pod("a", sliced(1_600_000)))
         record = record_of(world, "a")
-        world.kubelet.devices.given.clear()  # the kubelet lost its checkpoint before the container ran
+        world.kubelet.devices.lose()  # the kubelet lost its checkpoint before the container ran
         world.api.edit(POD, "a", {"status": {"phase": "Pending", "containerStatuses": None}}, "default")
         writes = len(world.api.writes)
         await world.agent.allocator.allocate("nvidia", Mode.SLICED, record["main"]["deviceIDs"])

@@ -23,7 +23,7 @@ def found(raw: dict[str, Any], listed: dict[str, Any]) -> list[tuple[tuple[int, 
     accounts = [Accounts(REGISTRY).of(raw, groups)]
     word = word_of([(("default", "a"), listed)])
     charges = [account.charge for account in accounts]
-    answers = unaccounted(word, [raw], accounts, charges, groups=groups, registry=REGISTRY)
+    answers = unaccounted(word, accounts, charges, groups=groups, registry=REGISTRY)
     return [(tuple(r.allocated for r in charge.records), reason) for charge, reason in answers]
 
 
