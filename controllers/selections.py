@@ -21,6 +21,7 @@ from nodefeature.kinds import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
     DEVICES,
+    INSTANCE,
     INSTANCE_TYPE,
     LOCAL_QUEUE,
     NAMESPACE,
@@ -29,11 +30,12 @@ from nodefeature.kinds import (
     POD,
     RESOURCE_FLAVOR,
     SECRET,
+    SERVICE,
     TOPOLOGY,
     WORKLOAD,
     Kind,
 )
-from nodefeature.labels import QUEUE_NAME, SYSTEM_NAMESPACE
+from nodefeature.labels import QUEUE_NAME, RESOURCE_TYPE, SYSTEM_NAMESPACE, TYPE_INSTANCES
 
 _KEPT_CONDITIONS = frozenset({"Ready", LABELS_MERGED})
 _KEPT_POD_STATUS = ("phase", "containerStatuses", "initContainerStatuses")
@@ -113,7 +115,9 @@ def selections(namespace: str = SYSTEM_NAMESPACE) -> Mapping[Kind, Selection]:
         NODE_FEATURE: Selection(namespace=namespace, project=node_feature),
         NAMESPACE: Selection(project=metadata_only),
         SECRET: Selection(namespace=namespace, field_selector=f"metadata.name={SECRET_NAME}"),
+        SERVICE: Selection(label_selector=f"{RESOURCE_TYPE}={TYPE_INSTANCES}"),
         DEVICES: whole,
+        INSTANCE: whole,
         INSTANCE_TYPE: whole,
         CLUSTER_QUEUE: whole,
         LOCAL_QUEUE: whole,
