@@ -1,20 +1,50 @@
-"""`python -m hack.bench chain [--sizes N ...]`."""
+"""`python -m hack.bench chain [--engine devcluster|real] [--sizes N ...]`."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from hack.bench.chain import bench_chain
+from hack.bench.chain import DevclusterBench
+from hack.bench.chain_cluster import terms
+from hack.bench.chain_real import RealBench
+from hack.bench.figures import as_table, say
+from hack.controlplane.errors import ControlPlaneError
+
+ENGINES: Mapping[str, type[DevclusterBench | RealBench]] = {"devcluster": DevclusterBench, "real": RealBench}
+SIZES = (100, 1000, 5000)
 
 
-def main() -> None:
-    """Read the command line and measure."""
+def main() -> int:
+    """Read the command line and measure; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m hack.bench", description=__doc__)
     benches = parser.add_subparsers(dest="bench", required=True)
-    chain = benches.add_parser("chain", help="the scheduling chain on the devcluster")
-    chain.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 5000], help="fleet sizes")
-    bench_chain(parser.parse_args().sizes)
+    chain = benches.add_parser("chain", help="the scheduling chain at growing fleets")
+    chain.add_argument("--engine", choices=ENGINES, default="devcluster", help="what serves the API")
+    chain.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="fleet sizes")
+    options = parser.parse_args()
+    try:
+        bench_chain(options.engine, options.sizes)
+    except ControlPlaneError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def bench_chain(engine: str, sizes: Sequence[int]) -> None:
+    """Measure every size on an empty store of its own, and print what is known after each."""
+    cores, (load, _, _) = os.cpu_count(), os.getloadavg()
+    say(f"engine {engine}, {cores} cores, load average {load:.1f}" + (f"; {terms()}" if engine == "real" else ""))
+    results = []
+    for size in sizes:
+        with tempfile.TemporaryDirectory(prefix="gpustack-bench-") as name:
+            results.append(ENGINES[engine](size, Path(name)).run())
+        print(as_table(results), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 // Command load asks an API server as its clients do and measures what they notice.
 //
-// load list|get|watch|write|churn -kubeconfig FILE -path /apis/worker.gpustack.ai/v1/namespaces/x/instances ...
+// load fill|list|get|watch|write|churn -kubeconfig FILE -path /apis/worker.gpustack.ai/v1/namespaces/x/instances ...
 //
 // It prints one JSON object. Delays are in milliseconds. Objects are made by hack/bench; this program only changes them.
 package main
@@ -126,7 +126,7 @@ func must(err error) {
 
 func main() {
 	if len(os.Args) < 2 {
-		log.Fatal("load list|get|watch|write|churn")
+		log.Fatal("load fill|list|get|watch|write|churn")
 	}
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	kubeconfig := flags.String("kubeconfig", "", "file")
@@ -146,6 +146,8 @@ func main() {
 	length := time.Duration(*seconds * float64(time.Second))
 	var result map[string]any
 	switch os.Args[1] {
+	case "fill":
+		result = fill(a, *path, read(*template), *name, *clients, *most)
 	case "list":
 		result = list(a, *path, *accept, *times)
 	case "get":

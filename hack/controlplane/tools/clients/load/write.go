@@ -34,7 +34,7 @@ func write(a *api, path, template string, clients int, rate float64, length time
 	for n := range clients {
 		writers.Go(func() {
 			for turn := 0; ; turn++ {
-				name := fmt.Sprintf("write-%d-%d", n, turn)
+				name := fmt.Sprintf("write-%s-%d-%d", strings.ReplaceAll(apiVersion(path), "/", "-"), n, turn)
 				for _, step := range cycle(path, name, template, turn) {
 					if _, more := <-tokens; !more {
 						return
@@ -79,4 +79,24 @@ func cycle(path, name, template string, turn int) []step {
 		{"PATCH", one + "?fieldManager=load&force=true", "application/apply-patch+yaml", []byte(apply), 200},
 		{"DELETE", one, "", nil, 200},
 	}
+}
+
+// fill creates objects with the names that get and watch ask for.
+func fill(a *api, path, template, name string, clients, objects int) map[string]any {
+	var writers sync.WaitGroup
+	var next, failed atomic.Int64
+	began := time.Now()
+	for range clients {
+		writers.Go(func() {
+			for n := next.Add(1) - 1; n < int64(objects); n = next.Add(1) - 1 {
+				made := strings.ReplaceAll(template, "NAME", fmt.Sprintf(name, n))
+				if code, body := a.ask("POST", path, "application/json", []byte(made)); code != 201 {
+					failed.Add(1)
+					log.Printf("POST %s: %d %.300s", path, code, body)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	return map[string]any{"failed": failed.Load(), "rate": float64(objects) / time.Since(began).Seconds()}
 }

@@ -1,0 +1,290 @@
+"""`bench-api`: the aggregated API against the same custom resource asked directly, in one run.
+
+For: `make bench-api`. In: sizes. Out: one table of direct, ours, ratio and goal (issue 5); nothing is judged.
+The way measured is the one people take: kube-apiserver's aggregator, a Service, two replicas under their own account.
+Reads and watches go to one replica alone, so that its memory, CPU and loop are those of the whole load.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hack.bench.api_load import Load, Result
+from hack.bench.api_replica import Replica
+from hack.controlplane.control_plane import REPOSITORY, ControlPlane
+from hack.controlplane.manifests import namespace_manifest
+from hack.controlplane.pki import Pki
+from hack.controlplane.replicas import Replicas
+
+NAMESPACE = "bench"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+FORMS = {
+    "LIST": ("", "application/json"),
+    "LIST, resourceVersion 0": ("?resourceVersion=0", "application/json"),
+    "LIST as Table": ("", TABLE),
+    "LIST, metadata only": ("", METADATA),
+}
+OBJECT_BYTES = 1300
+KILL_EVERY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much of everything."""
+
+    objects: int = 10_000
+    lists: int = 5
+    gets: int = 2_000
+    watchers: int = 300
+    watch_s: float = 15.0
+    rate: float = 500.0
+    write_s: float = 30.0
+    churn_s: float = 600.0
+
+
+SMALL = Sizes(objects=300, lists=2, gets=100, watchers=20, watch_s=3, rate=50, write_s=4, churn_s=0)
+"""A smoke test."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One line of the table."""
+
+    case: str
+    direct: float
+    ours: float
+    unit: str
+    goal: str
+
+    def cells(self) -> list[str]:
+        """Return the line."""
+        ratio = f"{self.ours / self.direct:.2f}" if self.direct else "-"
+        direct = f"{self.direct:,.2f} {self.unit}" if self.direct else "-"
+        return [self.case, direct, f"{self.ours:,.2f} {self.unit}", ratio, self.goal]
+
+
+class ApiBench:
+    """All measurements beside one control plane."""
+
+    def __init__(self, control_plane: ControlPlane, replicas: Replicas, sizes: Sizes, folder: Path) -> None:
+        self.control_plane = control_plane
+        self.replicas = replicas
+        self.sizes = sizes
+        self.folder = folder
+        self.rows: list[Row] = []
+        self.load = Load(control_plane.tools.binary("load"), control_plane.kubeconfig, folder / "load.log")
+        self.ways = {
+            version: f"/apis/worker.gpustack.ai/{version}/namespaces/{NAMESPACE}/instances"
+            for version in ("v1alpha1", "v1")
+        }
+        self.templates = {version: self._template(version) for version in self.ways}
+
+    def run(self) -> list[Row]:
+        """Take all measurements."""
+        self._start()
+        replica = self.replica("a")
+        self._fill()
+        for form, (query, accept) in FORMS.items():
+            self._list(replica, form, query, accept)
+        self._get(replica)
+        self._watch(replica)
+        self.replicas.start("b")
+        self.replicas.until(self.replica("b").is_ready, "the second replica is ready")
+        self._write()
+        if self.sizes.churn_s:
+            self._churn()
+        return self.rows
+
+    def replica(self, name: str) -> Replica:
+        """Return one replica as it runs now."""
+        admin = Pki(self.control_plane.layout.pki).pair("admin")
+        return Replica(self.replicas.pid(name), self.replicas.address(name), admin)
+
+    def _template(self, version: str) -> Path:
+        """Write an Instance that takes `OBJECT_BYTES` as it is stored."""
+        path = self.folder / f"{version}.json"
+        path.write_text(json.dumps(instance(version)))
+        return path
+
+    def _start(self) -> None:
+        say("start")
+        for what in ("first start to Ready", "start to Ready"):
+            started = time.monotonic()
+            self.replicas.start("a", "--shutdown-delay-duration", "5s")
+            self.replicas.until(self.replica("a").is_ready, "ready")
+            self.rows.append(Row(what, 0, time.monotonic() - started, "s", "3 s"))
+            self.replicas.until_available()
+            if what.startswith("first"):
+                self.replicas.stop("a", kill=True)
+        self.control_plane.admin.apply(namespace_manifest(NAMESPACE))
+
+    def _fill(self) -> None:
+        say(f"{self.sizes.objects} Instances")
+        direct, template = self.ways["v1alpha1"], self.templates["v1alpha1"]
+        self.load.run("fill", direct, template=template, clients=16, objects=self.sizes.objects)
+
+    def _both(self, load: str, flags: Mapping[str, Any], *, query: str = "") -> tuple[Result, Result]:
+        direct = self.load.run(load, self.ways["v1alpha1"] + query, **flags)
+        return direct, self.load.run(load, self.ways["v1"] + query, **flags)
+
+    def _list(self, replica: Replica, form: str, query: str, accept: str) -> None:
+        say(form)
+        self.load.run("list", self.ways["v1"] + query, accept=accept, n=1)
+        before = replica.memory_mib()
+        replica.forget_peak()
+        replica.longest_hold_ms()
+        direct, ours = self._both("list", {"accept": accept, "n": self.sizes.lists}, query=query)
+        held, grown = replica.longest_hold_ms(), replica.peak_mib() - before
+        self.rows += [
+            Row(form, direct["best"], ours["best"], "ms", "1.10 times"),
+            Row(f"{form}: memory above rest", ours["bytes"] / 2**20, grown, "MiB", "flat (direct: the answer's size)"),
+            Row(f"{form}: loop held at most", 0, held, "ms", "20 ms"),
+        ]
+
+    def _get(self, replica: Replica) -> None:
+        say("GET")
+        flags: dict[str, Any] = {"n": self.sizes.gets, "objects": self.sizes.objects}
+        self.load.run("get", self.ways["v1"], n=50, objects=self.sizes.objects)
+        direct = self.load.run("get", self.ways["v1alpha1"], **flags)
+        before = replica.cpu_s()
+        ours = self.load.run("get", self.ways["v1"], **flags)
+        cpu_ms = (replica.cpu_s() - before) * 1000 / self.sizes.gets
+        self.rows += [
+            Row("GET one, p50", direct["p50"], ours["p50"], "ms", "2.5 times"),
+            Row("GET one, p99", direct["p99"], ours["p99"], "ms", "3 times"),
+            Row("GET one, CPU of ours", 0, cpu_ms, "ms", "0.7 ms"),
+        ]
+
+    def _watch(self, replica: Replica) -> None:
+        say(f"{self.sizes.watchers} watches")
+        held: list[float] = []
+        before = replica.memory_mib()
+        flags = {"direct": self.ways["v1alpha1"], "clients": self.sizes.watchers, "seconds": self.sizes.watch_s}
+        direct = self.load.run("watch", self.ways["v1alpha1"], while_open=lambda: None, **flags)
+        ours = self.load.run(
+            "watch", self.ways["v1"], while_open=lambda: held.append(replica.memory_mib() - before), **flags
+        )
+        goal = "none missed, in order"
+        self.rows += [
+            Row("watch: changes missed or out of order", 0, faults(ours), "", f"{goal} (direct: {faults(direct):.0f})"),
+            Row("watch: delay, p50", direct["p50"], ours["p50"], "ms", "-"),
+            Row("watch: delay, p99", direct["p99"], ours["p99"], "ms", "1.5 times"),
+            Row("watch: memory each", 0, held[0] * 1024 / self.sizes.watchers, "KiB", "100 KiB"),
+        ]
+
+    def _write(self) -> None:
+        say(f"{self.sizes.rate:.0f} writes a second")
+        flags = {"rate": self.sizes.rate, "seconds": self.sizes.write_s, "clients": 64}
+        direct = self.load.run("write", self.ways["v1alpha1"], template=self.templates["v1alpha1"], **flags)
+        ours = self.load.run("write", self.ways["v1"], template=self.templates["v1"], **flags)
+        self.rows += [
+            Row("writes done", direct["rate"], ours["rate"], "/s", f"{self.sizes.rate:.0f}/s"),
+            Row("writes failed", direct["failed"], ours["failed"], "", "none"),
+            Row("writes, p50", direct["p50"], ours["p50"], "ms", "-"),
+            Row("writes, p99", direct["p99"], ours["p99"], "ms", "2.5 times"),
+        ]
+
+    def _churn(self) -> None:
+        for how in ("SIGTERM", "SIGKILL"):
+            say(f"{self.sizes.churn_s / 2:.0f} s of load, {how} to one of two replicas every {KILL_EVERY_S:.0f} s")
+            result = churn(
+                self.load,
+                self.replicas,
+                self.ways,
+                self.templates["v1"],
+                seconds=self.sizes.churn_s / 2,
+                kill=how == "SIGKILL",
+            )
+            self.rows += [
+                Row(f"{how}: requests", 0, result["requests"], "", "-"),
+                Row(f"{how}: repeated once", 0, result["retried"], "", "none with SIGTERM"),
+                Row(f"{how}: failed", 0, result["failed"], "", "none"),
+                Row(f"{how}: writes lost", 0, result["lost"], "", "none"),
+                Row(f"{how}: watch changes missed", 0, result["missed"] + result["behind"], "", "none"),
+            ]
+
+
+def churn(
+    load: Load,
+    replicas: Replicas,
+    ways: Mapping[str, str],
+    template: Path,
+    *,
+    seconds: float,
+    kill: bool,
+    every_s: float = KILL_EVERY_S,
+    rate: float = 40.0,
+) -> Result:
+    """Load two running replicas while one of them, in turn, ends and starts again."""
+    over = threading.Event()
+
+    def disturb() -> None:
+        names = ("a", "b")
+        turn = 0
+        while not over.wait(every_s):
+            name = names[turn % 2]
+            replicas.stop(name, kill=kill)
+            replicas.start(name, "--shutdown-delay-duration", "5s")
+            turn += 1
+
+    disturber = threading.Thread(target=disturb, name="disturb")
+    disturber.start()
+    try:
+        flags: dict[str, Any] = {"direct": ways["v1alpha1"], "template": template, "clients": 10, "watchers": 10}
+        return load.run("churn", ways["v1"], rate=rate, seconds=seconds, **flags)
+    finally:
+        over.set()
+        disturber.join()
+
+
+def faults(watched: Result) -> float:
+    """Return how many changes watches did not tell, or told out of order."""
+    return float(watched["faults"] + watched["wanted"] - watched["events"])
+
+
+def instance(version: str) -> dict[str, Any]:
+    """Return an Instance named NAME that is stored in about `OBJECT_BYTES`."""
+    return {
+        "apiVersion": f"worker.gpustack.ai/{version}",
+        "kind": "Instance",
+        "metadata": {"name": "NAME", "annotations": {"bench/filling": "x" * (OBJECT_BYTES - 800)}},
+        "spec": {"type": "bench", "image": "bench", "volume": {"ephemeral": {"capacity": "1Gi"}}},
+    }
+
+
+def say(text: str) -> None:
+    """Show progress, away from the result."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+def as_table(rows: list[Row]) -> str:
+    """Return the rows under a header."""
+    lines = [["", "direct", "ours", "ratio", "goal"], *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def bench_api(sizes: Sizes) -> None:
+    """Measure and print the table; logs stay in `.state/bench-api` until the next run."""
+    folder = REPOSITORY / ".state" / "bench-api"
+    engines = ("etcd", "kube-apiserver", "kube-controller-manager")
+    control_plane = ControlPlane(folder / "controlplane", engines=engines, chain=())
+    control_plane.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with control_plane:
+        replicas = Replicas(control_plane, folder)
+        try:
+            rows = ApiBench(control_plane, replicas, sizes, folder).run()
+        finally:
+            replicas.clear()
+    print(as_table(rows), flush=True)
