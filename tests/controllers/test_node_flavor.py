@@ -241,6 +241,22 @@ def test_b003_labels_that_vanish_and_return_write_nothing(seconds: int) -> None:
     run(scenario, gpu_node("a"), features=features)
 
 
+def test_a_node_that_nfd_relabels_late_leaves_the_flavor_it_began_with() -> None:
+    """Between our NodeFeature's new labels and NFD's copy of them the Node alone still says the old flavor."""
+    began, became = cpu_pool_labels("generic", "4"), cpu_pool_labels("amd-23-1", "4")
+    moved = {**{key: None for key in began if key not in became}, **became}
+
+    async def scenario(api: FakeApi, chain: Bench) -> None:
+        assert api.names(RESOURCE_FLAVOR) == [GENERIC]
+        api.edit(NODE_FEATURE, "a-gpustack-worker", {"spec": {"labels": moved}}, SYSTEM_NAMESPACE)
+        await chain.settle()
+        api.edit(NODE, "a", {"metadata": {"labels": moved}})
+        await chain.settle()
+        assert api.names(RESOURCE_FLAVOR) == ["gpustack-amd-23-1-linux-amd64-4c"]
+
+    run(scenario, cpu_node("a", labels=amd_labels()), features=[worker_feature_of("a", {**MERGED, **began})])
+
+
 def test_b003_a_real_false_still_leaves() -> None:
     async def scenario(api: FakeApi, chain: Bench) -> None:
         api.edit(NODE, "a", {"metadata": {"labels": {MANAGED: "false"}}})
