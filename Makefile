@@ -81,8 +81,8 @@ e2e: setup ## Test on a real control plane, building it when needed (needs Go)
 	@PROTOCOL_SERVERS=kube-apiserver,view-of-kube-apiserver $(BIN)/python -m pytest tests/protocol tests/e2e
 
 .PHONY: bench-chain
-bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000")
-	@$(BIN)/python -m hack.bench chain $(if $(SIZES),--sizes $(SIZES))
+bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000"; ENGINE=real: on a real control plane)
+	@$(BIN)/python -m hack.bench chain $(if $(ENGINE),--engine $(ENGINE)) $(if $(SIZES),--sizes $(SIZES))
 
 .PHONY: bench-agent
 bench-agent: setup ## Measure the node agent's Allocate; 10,000 allocations by chance (ALLOCATIONS=500)

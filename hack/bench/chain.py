@@ -1,6 +1,6 @@
 """`bench-chain`: what the scheduling chain costs at growing fleets, on the devcluster.
 
-For: `make bench-chain`. In: sizes. Out: one table, a column a size, and the growth from the first size to the last.
+For: `make bench-chain`. In: a size. Out: figures by row name.
 Measured, each size on an empty store of its own:
   - publishing: Nodes, NFD workers' features, Devices and features of the agents, merged by NFD (not the chain's time);
   - cold: from the start of the controllers to their last write;
@@ -13,19 +13,16 @@ Measured, each size on an empty store of its own:
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import statistics
-import sys
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hack.bench.processes import Measured, Processes
-from hack.fleet import Machines, load_fleet, write_fleet
+from hack.bench.figures import Figures, say
+from hack.bench.fleet import write_fleet_file
+from hack.bench.processes import CHECKOUT, Measured, Processes
+from hack.fleet import Machines, write_fleet
 from kube.client import Client
 from kube.connection import Connection
 from kube.credentials import find_credentials
@@ -35,44 +32,30 @@ from nodefeature.fields import as_maps, as_str, at, labels_of, name_of
 from nodefeature.kinds import DEVICES, INSTANCE_TYPE, NAMESPACE, NODE
 from nodefeature.labels import MANAGED
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-# Eight cards each: five manufacturers, both architectures, one with partitions on some cards.
-MACHINES = (
-    "nvidia-dgx-h100",
-    "nvidia-hgx-h200-ecc",
-    "amd-mi308x",
-    "ascend-910b4-a2",
-    "cambricon-mlu590-m9",
-    "metax-c550",
-    "nvidia-dgx-a100-40gb",
-    "mthreads-s5000",
-)
 QUIET_S = 6.0
 CHANGES = 20
 SYSTEM_NAMESPACE = "gpustack-system"
 
 
-@dataclass(slots=True)
-class Figures:
-    """What one size gave, by row name."""
-
-    nodes: int
-    rows: dict[str, float] = field(default_factory=dict)
-
-
-class Bench:
+class DevclusterBench:
     """One size on one store."""
 
-    def __init__(self, nodes: int, folder: Path, processes: Processes) -> None:
+    def __init__(self, nodes: int, folder: Path) -> None:
         self.figures = Figures(nodes)
         self._nodes = nodes
         self._folder = folder
-        self._processes = processes
         self._kubeconfig = folder / "kubeconfig"
+        self._processes: Processes
         self._client: Client
 
-    async def run(self) -> Figures:
+    def run(self) -> Figures:
         """Take all measurements."""
+        environ = {**os.environ, "PYTHONPATH": str(CHECKOUT), "KUBECONFIG": str(self._kubeconfig)}
+        with Processes(self._folder, environ) as self._processes:
+            asyncio.run(self._measure())
+        return self.figures
+
+    async def _measure(self) -> None:
         devcluster = self._processes.start(
             "devcluster",
             "hack.devcluster",
@@ -90,7 +73,6 @@ class Bench:
             await self._ledger_changes(controllers)
         finally:
             await self._client.connection.close()
-        return self.figures
 
     async def _connect(self) -> Client:
         while not self._kubeconfig.exists():  # noqa: ASYNC110 - another process writes it
@@ -107,9 +89,8 @@ class Bench:
 
     async def _publish(self) -> Measured:
         fleet = self._folder / "fleet.yaml"
-        fleet.write_text(json.dumps(fleet_file(self._nodes)))  # JSON is YAML
         agents_file = self._folder / "agents.jsonl"
-        write_fleet(agents_file, load_fleet(fleet), Machines())
+        write_fleet(agents_file, write_fleet_file(fleet, self._nodes), Machines())
         say(f"{self._nodes} nodes: publishing")
         started = time.monotonic()
         standins = self._processes.start("standins", "hack.devcluster.standins", "--fleet", str(fleet))
@@ -231,65 +212,3 @@ class Bench:
             if found >= self._nodes:
                 return
             await asyncio.sleep(0.5 + self._nodes / 1000)
-
-
-def fleet_file(nodes: int) -> Mapping[str, Any]:
-    """Return a fleet of `nodes` machines of eight cards, the kinds in equal shares."""
-    shares = [nodes // len(MACHINES) + (n < nodes % len(MACHINES)) for n in range(len(MACHINES))]
-    groups = [
-        {
-            "pattern": f"{machine}-{{n:05d}}",
-            "count": count,
-            "machine": machine,
-            "region": "bench",
-            "zone": "bench",
-            "racks": [],
-            "per_rack": 1,
-            "faults": "clear",
-        }
-        for machine, count in zip(MACHINES, shares, strict=True)
-        if count
-    ]
-    return {
-        "name": "bench",
-        "nodes": nodes,
-        "label_keys": {
-            "region": "topology.kubernetes.io/region",
-            "zone": "topology.kubernetes.io/zone",
-            "rack": "topology.gpustack.ai/rack",
-        },
-        "groups": groups,
-    }
-
-
-def say(text: str) -> None:
-    """Show progress, away from the result."""
-    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
-
-
-def as_table(results: Sequence[Figures]) -> str:
-    """Return the figures side by side, and the growth from the smallest to the largest size."""
-    header = ["", *(f"{result.nodes} nodes" for result in results), "growth"]
-    names = list(results[0].rows)
-    lines = [header]
-    for name in names:
-        values = [result.rows.get(name, float("nan")) for result in results]
-        growth = f"{values[-1] / values[0]:.2f} x" if values[0] else "-"
-        lines.append([name, *(f"{value:,.2f}".removesuffix(".00") for value in values), growth])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
-        for line in lines
-    )
-
-
-def bench_chain(sizes: Sequence[int]) -> None:
-    """Measure every size and print the table."""
-    results = []
-    for size in sizes:
-        with tempfile.TemporaryDirectory(prefix="gpustack-bench-") as name:
-            folder = Path(name)
-            environ = {**os.environ, "PYTHONPATH": str(CHECKOUT), "KUBECONFIG": str(folder / "kubeconfig")}
-            with Processes(folder, environ) as processes:
-                results.append(asyncio.run(Bench(size, folder, processes).run()))
-        print(as_table(results), flush=True)

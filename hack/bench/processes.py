@@ -14,8 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 _TICKS = os.sysconf("SC_CLK_TCK")
 _GRACE_S = 20.0
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds a process has used, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 class ProcessDied(RuntimeError):
@@ -38,8 +45,7 @@ class Measured:
 
     def cpu_s(self) -> float:
         """Return the CPU seconds it has used, user and system."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpu_seconds(self._process.pid)
 
     def peak_mib(self) -> float:
         """Return the most memory it ever held resident."""

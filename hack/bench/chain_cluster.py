@@ -1,0 +1,126 @@
+"""The real control plane under `bench-chain`, and the product in it as it runs in a cluster.
+
+For: `hack.bench.chain_real`. In: a folder. Out: a control plane, kubeconfigs of the product's accounts, nodes.
+Promises: everything that is set otherwise than in `hack.controlplane` stands in FLAGS and NFD_UPDATERS and is printed
+with the figures; the accounts hold what `gpustack-operator rbac` prints; a Node is created with its status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from api.crds import crd_manifests
+from hack.bench.chain_floor import FLOOR, FLOOR_NAME, floor_crd
+from hack.controlplane.admin import Admin
+from hack.controlplane.control_plane import REPOSITORY, ControlPlane
+from hack.controlplane.manifests import SYSTEM_NAMESPACE
+from hack.controlplane.product import OPERATOR, Account
+from hack.fleet import FleetNode, Machines
+from hack.machines import nfd_feature_of, node_of
+from kube.client import Client
+from nodefeature.fields import as_maps, at, name_of
+from nodefeature.kinds import CUSTOM_RESOURCE_DEFINITION, NODE, NODE_FEATURE
+
+AGENT = Account(name="gpustack-operator-device-manager")
+FLAGS: Mapping[str, tuple[str, ...]] = {
+    # Two cores cannot carry a lease renewal every 10 s of 5,000 kubelets; nobody here waits for a dead node.
+    "kwok": ("--node-lease-duration-seconds=2400",),
+    # Takes the taint of a new node away, with 20 requests a second by default.
+    "kube-controller-manager": (
+        "--node-monitor-grace-period=2h",
+        "--kube-api-qps=500",
+        "--kube-api-burst=1000",
+    ),
+}
+NFD_UPDATERS = 100
+"""Each of NFD master's updaters sends 5 requests a second at most; 10 of them is its default, 25 nodes a second."""
+_IN_FLIGHT = 16
+_BULK_READER = "bench-bulk-reader"
+
+
+def terms() -> str:
+    """Return what is set otherwise than a cluster would have it."""
+    changed = [f"{name} {' '.join(flags)}" for name, flags in FLAGS.items()]
+    return "; ".join([*changed, f"nfd-master nfdApiParallelism={NFD_UPDATERS}"])
+
+
+def start(folder: Path) -> ControlPlane:
+    """Start a control plane for many nodes."""
+    control_plane = ControlPlane(folder, flags=FLAGS)
+    try:
+        control_plane.start()
+        control_plane.reconfigure("nfd-master", lambda c: c.update(nfdApiParallelism=NFD_UPDATERS))
+    except BaseException:
+        control_plane.stop()
+        raise
+    return control_plane
+
+
+def install(control_plane: ControlPlane, folder: Path) -> tuple[Path, Path]:
+    """Install the product and the floor; return the kubeconfigs of the operator and of the agents."""
+    admin = control_plane.admin
+    _apply_crds(admin, [*crd_manifests(), floor_crd()])
+    admin.create({"apiVersion": FLOOR.api_version, "kind": FLOOR.kind, "metadata": {"name": FLOOR_NAME}})
+    # Only a fleet's agents, many in one process, read what is there in bulk; a node's own agent never does.
+    for obj in _bulk_reader():
+        admin.apply(obj)
+    paths = []
+    for process, account in (("controllers", OPERATOR), ("device-manager", AGENT)):
+        command = [sys.executable, "-m", "gpustack_operator", "rbac", "--process", process]
+        printed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+        paths.append(folder / f"{process}.kubeconfig")
+        paths[-1].write_text(control_plane.product_kubeconfig(printed, account).read_text())
+    return paths[0], paths[1]
+
+
+async def register(client: Client, nodes: Iterable[FleetNode], machines: Machines) -> None:
+    """Create each machine's Node and what its NFD worker publishes, some at a time."""
+    waiting = iter(nodes)
+
+    async def work() -> None:
+        for node in waiting:
+            machine = machines.of(node)
+            await client.create(NODE, node_of(node.name, machine, node.labels))
+            await client.create(NODE_FEATURE, nfd_feature_of(node.name, machine, SYSTEM_NAMESPACE))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_IN_FLIGHT):
+            group.create_task(work())
+
+
+def _apply_crds(admin: Admin, manifests: Sequence[Mapping[str, Any]]) -> None:
+    for manifest in manifests:
+        admin.apply(dict(manifest))
+    for manifest in manifests:
+        admin.wait(CUSTOM_RESOURCE_DEFINITION, name_of(manifest), until=_is_established, what="Established")
+
+
+def _is_established(crd: object) -> bool:
+    conditions = as_maps(at(crd, "status", "conditions"))
+    return any((c.get("type"), c.get("status")) == ("Established", "True") for c in conditions)
+
+
+def _bulk_reader() -> tuple[dict[str, Any], ...]:
+    api = "rbac.authorization.k8s.io"
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": ["list"]}
+        for group, resource in (("", "nodes"), ("nfd.k8s-sigs.io", "nodefeatures"), ("worker.gpustack.ai", "devices"))
+    ]
+    meta = {"name": _BULK_READER}
+    subject = {"kind": "ServiceAccount", "name": AGENT.name, "namespace": AGENT.namespace}
+    reference = {"apiGroup": api, "kind": "ClusterRole", "name": _BULK_READER}
+    return (
+        {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules},
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": meta,
+            "roleRef": reference,
+            "subjects": [subject],
+        },
+    )
