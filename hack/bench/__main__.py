@@ -1,4 +1,4 @@
-"""`python -m hack.bench chain [--engine devcluster|real] [--sizes N ...]`."""
+"""`python -m hack.bench chain [--engine devcluster|real] [--sizes N ...]`, `python -m hack.bench api [--small]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hack.bench.api import SMALL, Sizes, bench_api
 from hack.bench.chain import DevclusterBench
 from hack.bench.chain_cluster import terms
 from hack.bench.chain_real import RealBench
@@ -26,9 +27,14 @@ def main() -> int:
     chain = benches.add_parser("chain", help="the scheduling chain at growing fleets")
     chain.add_argument("--engine", choices=ENGINES, default="devcluster", help="what serves the API")
     chain.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="fleet sizes")
+    api = benches.add_parser("api", help="the aggregated API against the custom resource asked directly")
+    api.add_argument("--small", action="store_true", help="a smoke test")
     options = parser.parse_args()
     try:
-        bench_chain(options.engine, options.sizes)
+        if options.bench == "api":
+            bench_api(SMALL if options.small else Sizes())
+        else:
+            bench_chain(options.engine, options.sizes)
     except ControlPlaneError as error:
         print(f"bench: {error}", file=sys.stderr)
         return error.exit_code
