@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -37,6 +37,7 @@ from apiserver.shell import Shell
 from kube.client import Client
 from kube.clock import Clock
 from nodefeature.labels import SYSTEM_NAMESPACE
+from nodefeature.manufacturers import Manufacturers, build_manufacturers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,7 @@ class AppOptions:
     allowed_ttl_s: float = 10.0
     denied_ttl_s: float = 10.0
     review_deadline_s: float = 10.0
+    manufacturers: Manufacturers = field(default_factory=lambda: build_manufacturers({}))
 
 
 class Application:
@@ -76,6 +78,7 @@ class Application:
             clock=clock,
             system_namespace=options.namespace,
             impersonate=options.impersonate,
+            manufacturers=options.manufacturers,
         )
         catalog = Catalog(resources(self.context))
         openapi = OpenApi(catalog, f"v{options.version}", bases=crd_documents(self.context))

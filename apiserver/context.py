@@ -13,6 +13,7 @@ from apiserver.rest.app import Authorize
 from kube.client import Client
 from kube.clock import Clock, SystemClock
 from nodefeature.labels import SYSTEM_NAMESPACE
+from nodefeature.manufacturers import Manufacturers, build_manufacturers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,3 +29,4 @@ class Context:
     open_streams: OpenStreams = field(default_factory=OpenStreams)
     system_namespace: str = SYSTEM_NAMESPACE
     impersonate: bool = False
+    manufacturers: Manufacturers = field(default_factory=lambda: build_manufacturers({}))

@@ -17,7 +17,7 @@ from apiserver.process import ApiServer, ProcessOptions
 from apiserver.serving.listener import MOST_CONNECTIONS, bind
 from apiserver.serving.shutdown import Shutdown, Times
 from gpustack_operator.config import ApiServerOptions, KubeOptions, LogOptions, ServiceOptions
-from gpustack_operator.processes import check_credentials, connect, start_logging
+from gpustack_operator.processes import check_credentials, connect, environment_of, start_logging
 from kube.clock import SystemClock
 from kube.errors import OperatorError
 
@@ -80,6 +80,7 @@ def placement(
         allowed_ttl_s=options.authorization_webhook_cache_authorized_ttl,
         denied_ttl_s=options.authorization_webhook_cache_unauthorized_ttl,
         review_deadline_s=options.authentication_token_request_timeout,
+        manufacturers=environment_of(environ),
     )
     delay_s = options.shutdown_delay_duration
     return ProcessOptions(
