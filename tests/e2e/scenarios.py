@@ -36,7 +36,7 @@ class Row:
         return f"{self.failed} FAILED" if self.failed else "passed"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # pytest keeps plugins in sets
 class Scenarios:
     """Collects rows in the order of the run; registered as a pytest plugin."""
 
