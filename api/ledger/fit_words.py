@@ -78,7 +78,7 @@ def _nearest(miss: Miss, need: Need) -> str:
     if not miss.node:
         return f"no usable node of flavor {_quoted(miss.group.flavor)} has such cards"
     if not miss.known:
-        return f"node {miss.node}, which was chosen for it, has no cards"
+        return f"node {miss.node}, which was chosen for it, is gone, takes no Pods or has no cards"
     asked, found = _asked_and_found(miss.cards, need)
     if miss.group.hosts is not None:
         return f"needs {asked} on node {miss.node}, which was chosen for it and has {found}"
@@ -93,8 +93,8 @@ def _asked_and_found(cards: Cards, need: Need) -> tuple[str, str]:
         return f"{need.cards} {_cards(need.cards)} with a free share", str(found)
     if need.family is Family.PARTITIONED:
         return f"{need.cards} free placement{'s' if need.cards > 1 else ''} of {_quoted(need.profile)}", str(found)
-    times = f"{need.cards} slices of " if need.cards > 1 else ""
-    return f"{times}{_units(need.units)} on one card", f"at most {_units(largest_slice(cards, need))} on a card"
+    asked = f"{need.cards} cards" if need.cards > 1 else "a card"
+    return f"{asked} with {_units(need.units)} free", f"at most {_units(largest_slice(cards, need))} on a card"
 
 
 def _promised(holders: Sequence[str]) -> str:
