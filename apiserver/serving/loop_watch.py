@@ -24,7 +24,7 @@ class LoopWatch:
         self._longest_s = 0.0
         self._held = Histogram(
             "apiserver_loop_held_seconds",
-            "How late the event loop was because of its own work.",
+            "How late the event loop was because of its own work, where it was late by a millisecond or more.",
             buckets=BOUNDS_S,
             registry=registry,
         )
@@ -36,15 +36,30 @@ class LoopWatch:
     async def run(self) -> None:
         """Look until cancelled."""
         loop = asyncio.get_running_loop()
-        while True:
-            due, used = loop.time() + LOOK_S, time.thread_time()
-            await asyncio.sleep(LOOK_S)
-            self.note(late_s=loop.time() - due, used_s=time.thread_time() - used)
+        due = used = 0.0
+        timer: asyncio.TimerHandle | None = None
+
+        def look() -> None:
+            # A timer, not a task that sleeps: a hundred looks a second cost a tenth of a percent of a core this way.
+            nonlocal due, used, timer
+            now, computed = loop.time(), time.thread_time()
+            if due:
+                self.note(late_s=now - due, used_s=computed - used)
+            due, used = now + LOOK_S, computed
+            timer = loop.call_at(due, look)
+
+        look()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def note(self, *, late_s: float, used_s: float) -> None:
         """Take one look: `late_s` after it was due, having computed for `used_s`."""
-        held_s = max(0.0, min(late_s, used_s))
-        self._held.observe(held_s)
+        held_s = min(late_s, used_s)
+        if held_s >= BOUNDS_S[0]:
+            self._held.observe(held_s)
         self._longest_s = max(self._longest_s, held_s)
 
     def _take_longest(self) -> float:
