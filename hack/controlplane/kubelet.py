@@ -31,6 +31,7 @@ from nodefeature.manufacturers import Manufacturers, build_manufacturers
 log = logging.getLogger("kubelet")
 
 _PAUSE_S = 0.5
+_WRITERS = 8
 
 
 def status_change(node: Object, devices: Object, registry: Manufacturers) -> Object:
@@ -59,16 +60,24 @@ def allocatable_change(node: Object) -> dict[str, str | None]:
 
 
 class Kubelets:
-    """All nodes' kubelets: what was last seen of each Node and of its Devices."""
+    """All nodes' kubelets: what was last seen of each Node and of its Devices.
+
+    Those who follow never write: the server ends the watch of a reader that falls behind, and all begins anew.
+    """
 
     def __init__(self, admin: Admin, registry: Manufacturers) -> None:
         self._admin = admin
         self._registry = registry
         self._seen: dict[Kind, dict[str, Object]] = {NODE: {}, DEVICES: {}}
-        self._lock = threading.Lock()
+        self._waiting: dict[str, None] = {}
+        """Nodes to look at, in the order of the changes."""
+        self._at_work: set[str] = set()
+        self._change = threading.Condition()
 
     def run(self) -> None:
         """Follow Nodes and Devices until killed; a lost server, or a kind that is not served, is waited for."""
+        for _ in range(_WRITERS):
+            threading.Thread(target=self._write, daemon=True).start()
         threading.Thread(target=self._follow, args=(DEVICES,), daemon=True).start()
         self._follow(NODE)
 
@@ -78,29 +87,60 @@ class Kubelets:
                 for change, obj in self._admin.watch(kind):  # without a version it begins with every object there is
                     if change == "ERROR":
                         break
-                    self._take(kind, obj, gone=change == "DELETED")
+                    self.take(kind, obj, gone=change == "DELETED")
             except (httpx.TransportError, RequestError) as error:
                 log.warning("%s not followed: %s", kind, error)
             time.sleep(_PAUSE_S)
 
-    def _take(self, kind: Kind, obj: Object, *, gone: bool) -> None:
+    def take(self, kind: Kind, obj: Object, *, gone: bool) -> None:
+        """Remember what became of an object, and ask for its node to be looked at."""
         name = name_of(obj)
-        with self._lock:
+        with self._change:
             if gone:
                 self._seen[kind].pop(name, None)
             else:
                 self._seen[kind][name] = obj
-            node = self._seen[NODE].get(name)
-            change = status_change(node, self._seen[DEVICES].get(name, {}), self._registry) if node else {}
-            if not change:
-                return
+            self._waiting[name] = None
+            self._change.notify()
+
+    def _write(self) -> None:
+        while True:
+            with self._change:
+                name = self._next()
+                while name is None:
+                    self._change.wait()
+                    name = self._next()
+                self._at_work.add(name)
             try:
-                answer = self._admin.patch(NODE, name, {"status": change}, subresource="status")
-            except RequestError as error:
-                log.warning("%s: status not patched: %s", name, error)
-            else:
+                self.look_at(name)
+            finally:
+                with self._change:
+                    self._at_work.discard(name)
+                    self._change.notify()
+
+    def _next(self) -> str | None:
+        """Take a waiting node that nobody works on: of one node there is one writer at a time."""
+        name = next((name for name in self._waiting if name not in self._at_work), None)
+        if name is not None:
+            del self._waiting[name]
+        return name
+
+    def look_at(self, name: str) -> None:
+        """Patch a node's status where it differs from what its kubelet would say."""
+        with self._change:
+            node, devices = (self._seen[kind].get(name, {}) for kind in (NODE, DEVICES))
+        change = status_change(node, devices, self._registry) if node else {}
+        if not change:
+            return
+        try:
+            answer = self._admin.patch(NODE, name, {"status": change}, subresource="status")
+        except (httpx.TransportError, RequestError) as error:
+            log.warning("%s: status not patched: %s", name, error)
+            return
+        log.info("%s: status follows: %s", name, change)
+        with self._change:
+            if self._seen[NODE].get(name) is node:  # what the watch told meanwhile is newer
                 self._seen[NODE][name] = answer
-                log.info("%s: status follows: %s", name, change)
 
 
 def _is_extended(name: str) -> bool:

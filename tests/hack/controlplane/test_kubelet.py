@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.kubelet import allocatable_change, status_change
+from hack.controlplane.kubelet import Kubelets, allocatable_change, status_change
+from nodefeature.kinds import DEVICES, NODE
 from nodefeature.manufacturers import build_manufacturers
 
 ROWS: dict[str, tuple[Any, Any, dict[str, str | None]]] = {
@@ -49,3 +50,40 @@ def test_pools_follow_the_inventory(
     change = status_change(node, devices, build_manufacturers({}))
     assert set(change.get("capacity", {}).values()) - {"0"} == set(changed) - {"0"}
     assert change.get("capacity", {}) == change.get("allocatable", {})
+
+
+class Server:
+    """What the kubelets send."""
+
+    def __init__(self) -> None:
+        self.patches: list[tuple[str, Any]] = []
+
+    def patch(self, _kind: Any, name: str, patch: Any, **_more: str) -> dict[str, Any]:
+        self.patches.append((name, patch))
+        return node_with(patch["status"]["capacity"], patch["status"]["allocatable"])
+
+
+def node_with(capacity: dict[str, str], allocatable: dict[str, str]) -> dict[str, Any]:
+    return {"metadata": {"name": "n"}, "status": {"capacity": capacity, "allocatable": allocatable}}
+
+
+def test_a_change_is_written_by_who_looks_and_once() -> None:
+    server = Server()
+    kubelets = Kubelets(server, build_manufacturers({}))  # type: ignore[arg-type]  # only `patch` is called
+    devices = {"metadata": {"name": "n"}, "spec": {"groups": [{"manufacturer": "nvidia", "accelerators": [CARD]}]}}
+    kubelets.take(DEVICES, devices, gone=False)
+    kubelets.take(NODE, node_with({}, {}), gone=False)
+    assert server.patches == [], "whoever follows a watch does not write"
+    kubelets.look_at("n")
+    kubelets.look_at("n")
+    assert [name for name, _ in server.patches] == ["n"]
+    assert server.patches[0][1]["status"]["capacity"]["nvidia.com/gpu"] == "1"
+
+
+def test_a_node_that_is_gone_is_left_alone() -> None:
+    server = Server()
+    kubelets = Kubelets(server, build_manufacturers({}))  # type: ignore[arg-type]  # only `patch` is called
+    kubelets.take(NODE, node_with({"nvidia.com/gpu": "1"}, {}), gone=False)
+    kubelets.take(NODE, node_with({}, {}), gone=True)
+    kubelets.look_at("n")
+    assert server.patches == []
