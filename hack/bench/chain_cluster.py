@@ -34,42 +34,6 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "kube-apiserver": ("--disable-admission-plugins=TaintNodesByCondition",),
     "kube-controller-manager": ("--node-monitor-grace-period=2h", "--controllers=-ttl-controller"),
 }
-NFD_UPDATERS and is printed
-with the figures; the accounts hold what `gpustack-operator rbac` prints; a Node is created with its status.
-"""
-
-from __future__ import annotations
-
-import asyncio
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-from api.crds import crd_manifests
-from hack.bench.chain_floor import FLOOR, FLOOR_NAME, floor_crd
-from hack.controlplane.admin import Admin
-from hack.controlplane.control_plane import REPOSITORY, ControlPlane
-from hack.controlplane.manifests import SYSTEM_NAMESPACE
-from hack.controlplane.product import OPERATOR, Account
-from hack.fleet import FleetNode, Machines
-from hack.machines import nfd_feature_of, node_of
-from kube.client import Client
-from nodefeature.fields import as_maps, at, name_of
-from nodefeature.kinds import CUSTOM_RESOURCE_DEFINITION, NODE, NODE_FEATURE
-
-AGENT = Account(name="gpustack-operator-device-manager")
-FLAGS: Mapping[str, tuple[str, ...]] = {
-    # Two cores cannot carry a lease renewal every 10 s of 5,000 kubelets; nobody here waits for a dead node.
-    "kwok": ("--node-lease-duration-seconds=2400",),
-    # Takes the taint of a new node away, with 20 requests a second by default.
-    "kube-controller-manager": (
-        "--node-monitor-grace-period=2h",
-        "--kube-api-qps=500",
-        "--kube-api-burst=1000",
-    ),
-}
 NFD_UPDATERS = 100
 """Each of NFD master's updaters sends 5 requests a second at most; 10 of them is its default, 25 nodes a second."""
 _IN_FLIGHT = 16
