@@ -13,7 +13,7 @@ from typing import Any
 
 from api.instance_rules import asks_slice, quantity_of, resource_problems
 from api.ledger.fit import detail_ready, pool_partitionable, pool_sliceable
-from api.problems import Problem, problem, require
+from api.problems import Fault, Problem, problem, require
 from nodefeature.fields import as_bool, as_int, as_map, as_maps, as_str, at, name_of
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.profiles import profile_resource, public_profile
@@ -77,7 +77,8 @@ def _partition_problems(profile: str, name: str, detail: Mapping[str, Any], regi
     if not registry.partition_kind(maker):
         return [problem(_PROFILE, profile, f"manufacturer {maker} does not support hardware partitioning")]
     if not pool_partitionable(detail):
-        return [problem(_PROFILE, profile, f"instance type {name} does not offer hardware partitioning")]
+        rule = f"instance type {name} does not offer hardware partitioning"
+        return [problem(_PROFILE, profile, rule, Fault.FORBIDDEN)]
     profiles = as_maps(at(detail, "slicedDetail", "physical", "profiles"))
     offered = sorted(public_profile(maker, as_str(item.get("name"))) for item in profiles)
     if public_profile(maker, profile) not in offered:
@@ -93,7 +94,8 @@ def _slice_problems(resources: Mapping[str, Any], name: str, detail: Mapping[str
         rule = f"instance type {name} does not offer logical slicing"
         if pool_partitionable(detail):
             rule += f"; ask for a hardware partition with {_PROFILE}"
-        problems.append(problem(_MEMORY_PERCENTAGE, resources.get("acceleratorSlicedMemoryPercentage"), rule))
+        asked = resources.get("acceleratorSlicedMemoryPercentage")
+        problems.append(problem(_MEMORY_PERCENTAGE, asked, rule, Fault.FORBIDDEN))
     for share in ("Memory", "Cores"):
         percent = as_int(resources.get(f"acceleratorSliced{share}Percentage"))
         path = f"{_PATH}.acceleratorSliced{share}Percentage"

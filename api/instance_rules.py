@@ -12,7 +12,7 @@ from typing import Any
 
 from api.instance_volumes import additional_volume_problems
 from api.models.instance import Instance
-from api.problems import Problem, problem, require
+from api.problems import Fault, Problem, problem, require
 from api.validation import shape_problems
 from nodefeature.fields import as_bool, as_int, as_map, as_maps, as_str, at
 from nodefeature.quantity import Quantity, QuantityInvalid, parse_quantity
@@ -40,7 +40,8 @@ def instance_problems(instance: Mapping[str, Any]) -> list[Problem]:
     """Return everything wrong with an Instance that can be told without looking at anything else."""
     spec = as_map(at(instance, "spec"))
     problems = shape_problems(Instance, instance)
-    problems += require(as_str(spec.get("type")) != "" or "type" not in spec, "spec.type", "", "type must be specified")
+    named = as_str(spec.get("type")) != "" or "type" not in spec
+    problems += require(named, "spec.type", None, "type must be specified", Fault.REQUIRED)
     problems += _unique("spec.ports", as_maps(spec.get("ports")), ("port", "protocol"))
     problems += _unique("spec.env", as_maps(spec.get("env")), ("name",))
     problems += volume_problems(spec)
@@ -54,16 +55,19 @@ def volume_problems(spec: Mapping[str, Any]) -> list[Problem]:
     volume = as_map(spec.get("volume"))
     ephemeral, persistent = volume.get("ephemeral"), volume.get("persistent")
     if ephemeral is not None and persistent is not None:
-        return [problem("spec.volume", None, "cannot specify both ephemeral and persistent of volume")]
+        rule = "cannot specify both ephemeral and persistent of volume"
+        return [problem("spec.volume", None, rule, Fault.FORBIDDEN)]
     if ephemeral is None and persistent is None:
-        return [problem("spec.volume", None, "either ephemeral or persistent of volume should be specified")]
+        rule = "either ephemeral or persistent of volume should be specified"
+        return [problem("spec.volume", None, rule, Fault.REQUIRED)]
     if ephemeral is not None:
         raw = at(ephemeral, "capacity")
         capacity = quantity_of(raw)
         positive = capacity is None or capacity.nano > 0
         return require(positive, "spec.volume.ephemeral.capacity", raw, "capacity of ephemeral volume must be positive")
     named = at(persistent, "name") != ""
-    return require(named, "spec.volume.persistent.name", "", "name of the persistent volume must be specified")
+    rule = "name of the persistent volume must be specified"
+    return require(named, "spec.volume.persistent.name", None, rule, Fault.REQUIRED)
 
 
 def resource_problems(resources: Mapping[str, Any]) -> list[Problem]:
@@ -77,7 +81,7 @@ def resource_problems(resources: Mapping[str, Any]) -> list[Problem]:
     sliced = asks_slice(resources)
     if profile and sliced:
         rule = "a hardware partition and a logical slice percentage are mutually exclusive"
-        problems.append(problem(f"{_RESOURCES}.acceleratorPartitionedProfile", profile, rule))
+        problems.append(problem(f"{_RESOURCES}.acceleratorPartitionedProfile", profile, rule, Fault.FORBIDDEN))
     accelerator = quantity_of(resources.get("accelerator"))
     if (profile or sliced) and accelerator is not None and accelerator != parse_quantity(1):
         kind = "partitioned" if profile else "sliced"
@@ -96,15 +100,15 @@ def update_problems(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Prob
     before, after = as_map(at(old, "spec")), as_map(at(new, "spec"))
     frozen = ("volume",) if as_bool(before.get("stop")) else ("volume", *FROZEN_WHILE_RUNNING)
     problems = [
-        problem(f"spec.{name}", after.get(name), f"{name} is immutable" + _advice(name))
+        problem(f"spec.{name}", after.get(name), f"{name} is immutable" + _advice(name), Fault.FORBIDDEN)
         for name in frozen
         if not same_value(before.get(name), after.get(name))
     ]
     phase = as_str(at(old, "status", "phase"))
     if as_bool(before.get("stop")) and not as_bool(after.get("stop")) and phase != "Stopped":
-        problems.append(problem("spec.stop", after.get("stop"), "can only start stopped instance"))
+        problems.append(problem("spec.stop", after.get("stop"), "can only start stopped instance", Fault.FORBIDDEN))
     if as_bool(after.get("stop")) and not as_bool(before.get("stop")) and phase == "Starting":
-        problems.append(problem("spec.stop", after.get("stop"), "cannot stop starting instance"))
+        problems.append(problem("spec.stop", after.get("stop"), "cannot stop starting instance", Fault.FORBIDDEN))
     return problems
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.models.instance_type import InstanceType
-from api.problems import Problem, problem, require
+from api.problems import Fault, Problem, problem, require
 from api.validation import shape_problems
 from nodefeature.destinations import is_dns_label, is_label_value
 from nodefeature.fields import as_bool, as_map, as_str, at
@@ -30,7 +30,8 @@ def create_problems(instance_type: Mapping[str, Any]) -> list[Problem]:
     problems = shape_problems(InstanceType, instance_type)
     accelerated = as_bool(spec.get("acceleratable"))
     group = as_str(spec.get("acceleratorGroup"))
-    problems += require(bool(group) or not accelerated, "spec.acceleratorGroup", None, "is required when acceleratable")
+    rule = "is required when acceleratable"
+    problems += require(bool(group) or not accelerated, "spec.acceleratorGroup", None, rule, Fault.REQUIRED)
     problems += require(not group or accelerated, "spec.acceleratorGroup", group, "needs an acceleratable type")
     for field in ("acceleratorGroup", "generalGroup"):
         value = as_str(spec.get(field))
@@ -47,7 +48,12 @@ def update_problems(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Prob
         return []
     before, after = as_map(at(old, "spec")), as_map(at(new, "spec"))
     return [
-        problem(f"spec.{name}", after.get(name), f"{name} is immutable; create another InstanceType instead")
+        problem(
+            f"spec.{name}",
+            after.get(name),
+            f"{name} is immutable; create another InstanceType instead",
+            Fault.FORBIDDEN,
+        )
         for name in sorted({*before, *after} - EDITABLE)
         if (before.get(name) or None) != (after.get(name) or None)
     ]

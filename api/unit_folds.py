@@ -70,7 +70,7 @@ def fold_units(pod_spec: Mapping[str, Any], registry: Manufacturers, detail: Map
             continue
         if claim.family is Family.SLICED:
             answer = _slice_units(claim, detail)
-            writes += _cores(claim, registry, detail) if answer.units else []
+            writes += _cores(claim, registry, detail) if answer == _Units() or answer.units else []
         elif claim.family is Family.PARTITIONED:
             answer = _partition_units(claim, detail)
         else:
@@ -84,6 +84,15 @@ def fold_units(pod_spec: Mapping[str, Any], registry: Manufacturers, detail: Map
     if problems or retry:
         return Fold(problems=tuple(problems), retry="" if problems else retry)
     return Fold(tuple(writes))
+
+
+def needs_detail(claim: Claim) -> bool:
+    """Say whether folding a claim takes the pool's detail: a slice by MiB, a partition."""
+    if claim.container.lifetime is Lifetime.SIDECAR:
+        return False
+    if claim.family is Family.SLICED:
+        return not whole(claim.memory_percentage) and whole(claim.memory_mib) > 0
+    return claim.family is Family.PARTITIONED and len(claim.profiles) == 1
 
 
 def card_mib(detail: Mapping[str, Any]) -> int:
@@ -107,7 +116,7 @@ def default_cores_percentage(claim: Claim, registry: Manufacturers, card_memory_
     never join the card.
     """
     known = registry.get(claim.manufacturer)
-    if known is None or known.overcommits_cores:
+    if known is None or known.overcommits_cores or not (claim.memory_percentage or claim.memory_mib):
         return 100
     percent = whole(claim.memory_percentage)
     if not percent and card_memory_mib:
@@ -152,7 +161,7 @@ def _partition_units(claim: Claim, detail: Mapping[str, Any]) -> _Units:
         return _Units(problem=problem(f"{claim.container.path}[{claim.base}.partitioned]", name, rule))
     memory, card = offered["memoryMib"], card_mib(detail)
     if memory <= 0:
-        return _Units(problem=_at(claim, ".partitioned", name, "profile has no memory size"))
+        return _Units(retry=f"the memory of partition profile {name} is not known yet")
     if not card:
         return _memory_unknown(detail)
     units = memory_mib_to_units(memory, card)

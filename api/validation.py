@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from api.problems import Problem, problem
+from api.problems import Fault, Problem, problem
 
 _RULES = {
     "missing": "is required",
@@ -44,7 +44,8 @@ def path_of(location: Sequence[str | int]) -> str:
 def _problem(error: Any) -> Problem:
     kind, context = error["type"], error.get("ctx", {})
     value = None if kind == "missing" else error["input"]
-    return problem(path_of(error["loc"]), value, _rule(kind, context, error["msg"]))
+    fault = Fault.REQUIRED if kind == "missing" else Fault.INVALID
+    return problem(path_of(error["loc"]), value, _rule(kind, context, error["msg"]), fault)
 
 
 def _rule(kind: str, context: dict[str, Any], message: str) -> str:

@@ -1,6 +1,7 @@
 """The whole application, from the outermost layer in (design §6).
 
-A request's way: health paths are answered at once -> 503 while not everything stands -> compression, if asked for ->
+A request's way: health paths are answered at once -> 503 while not everything stands -> webhooks, which ask for no
+credentials -> compression, if asked for ->
 the engine: one reading of the path, who asks, may they, limits -> a resource, discovery, OpenAPI, or the shell's pages.
 For: `process`. In: a client with the server's own identity, what the cluster says about callers. Out: one ASGI
 application and what a shutdown needs to know of it.
@@ -34,6 +35,8 @@ from apiserver.rest.storage import Catalog, Resource
 from apiserver.serving.compression import Compression
 from apiserver.serving.shutdown import Stream
 from apiserver.shell import Shell
+from apiserver.webhooks.cached_world import CachedWorld
+from apiserver.webhooks.route import Webhooks
 from kube.client import Client
 from kube.clock import Clock
 from nodefeature.labels import SYSTEM_NAMESPACE
@@ -62,6 +65,7 @@ class Application:
         client: Client,
         options: AppOptions,
         *,
+        world: CachedWorld,
         trust: Callable[[], Trust],
         clock: Clock,
         rng: random.Random,
@@ -99,6 +103,7 @@ class Application:
         )
         self._catalog = catalog
         self._serving = Compression(self._engine)
+        self._webhooks = Webhooks(world, fault=world.fault, registry=registry)
         self._health = HealthEndpoints(live, ready)
         self.is_open = False
         """Requests are served; before, they are 503."""
@@ -111,6 +116,8 @@ class Application:
             await self._health(scope, send)
         elif not self.is_open:
             await send_refusal(send, status.unavailable("the server is starting; not every route stands yet"))
+        elif self._webhooks.serves(scope):
+            await self._webhooks(scope, receive, send)
         else:
             await self._serving(scope, receive, send)
 

@@ -2,9 +2,9 @@
 
 For: the commands `apiserver` and `worker`. In: a client, options, a bound socket. Out: a served API.
 The order: the listener answers probes and says 503 -> certificate, trust in callers, CRDs and settings, in any order
--> requests are served -> a probe of the listener -> APIServices -> repair, until told to leave.
-Ready means: the shared certificate is shown, callers can be recognised, what must be installed is, and it is not
-leaving. It never waits for Kueue, for NFD or for its own APIService (case B057).
+-> requests are served -> a probe of the listener -> APIServices and webhooks -> repair, until told to leave.
+Ready means: the shared certificate is shown, callers can be recognised, what must be installed is, what webhooks ask
+has been read, and it is not leaving. It never waits for Kueue, for NFD or for its own APIService (case B057).
 Promises: an API server that is away is waited for, nothing here ends the process; a task that ends by itself turns
 `/livez` red.
 """
@@ -28,17 +28,20 @@ from apiserver.app import Application, AppOptions
 from apiserver.authn import access_review, front_proxy, token_review
 from apiserver.authn.front_proxy import FrontProxyTrust
 from apiserver.authn.request_header import Trust
-from apiserver.installers import api_services, crds, installation, outside_service, settings_secret
+from apiserver.installers import api_services, crds, installation, outside_service, settings_secret, webhooks
 from apiserver.installers.api_services import ApiServiceInstaller, Route
 from apiserver.installers.crds import CrdInstaller
 from apiserver.installers.installation import Installation, Installers
 from apiserver.installers.outside_service import OutsideService
 from apiserver.installers.probe import probe
 from apiserver.installers.settings_secret import SettingsInstaller
+from apiserver.installers.webhooks import WebhookInstaller
 from apiserver.serving.certificates import ServingTls, follow_folder, follow_secret
 from apiserver.serving.listener import Listener
 from apiserver.serving.loop_watch import LoopWatch
 from apiserver.serving.shutdown import Shutdown, Times
+from apiserver.webhooks import cached_world
+from apiserver.webhooks.cached_world import CachedWorld
 from kube.certs import keeper
 from kube.certs.keeper import CertificateKeeper
 from kube.client import Client
@@ -55,6 +58,8 @@ RBAC: tuple[Rule, ...] = (
     *settings_secret.RBAC,
     *api_services.RBAC,
     *outside_service.RBAC,
+    *webhooks.RBAC,
+    *cached_world.RBAC,
     *installation.RBAC,
     *(Rule(rule.group, rule.resource, rule.verbs, SYSTEM_NAMESPACE) for rule in keeper.RBAC),
     *resources.RBAC,
@@ -104,9 +109,18 @@ class ApiServer:
         self._tls.on_bundle = self._on_bundle
         self._trust = FrontProxyTrust(client, clock=clock, rng=rng, on_change=self._on_trust)
         self._installation = self._new_installation()
+        self._world = CachedWorld(
+            client,
+            options.app.manufacturers,
+            clock=clock,
+            rng=rng,
+            namespace=options.app.namespace,
+            seeds=options.seeds,
+        )
         self.app = Application(
             client,
             options.app,
+            world=self._world,
             trust=self._trust.current,
             clock=clock,
             rng=rng,
@@ -115,6 +129,7 @@ class ApiServer:
                 "certificate": lambda: "" if self._tls.is_shared else "no certificate that clients can verify yet",
                 "front-proxy": self._trust.fault,
                 "installed": lambda: "" if self._installation.prepared else "CRDs and settings are not installed yet",
+                "webhooks": self._world.fault,
                 "shutdown": lambda: "leaving" if self.shutdown.begun else "",
             },
             registry=registry,
@@ -130,6 +145,7 @@ class ApiServer:
             crds=CrdInstaller(client, crd_manifests()),
             settings=SettingsInstaller(client, namespace=namespace, seeds=self._options.seeds),
             api_services=ApiServiceInstaller(client, service=service, namespace=namespace),
+            webhooks=WebhookInstaller(client, service=service, namespace=namespace, version=self._options.app.version),
             outside=OutsideService(client, name=service, namespace=namespace, host=host) if host else None,
         )
         return Installation(installers, client, namespace=namespace, clock=self._clock, rng=self._rng)
@@ -147,6 +163,7 @@ class ApiServer:
                 start("certificate", self._follow_certificate(), lambda: False),
                 start("front proxy", self._trust.run(), lambda: False),
                 start("namespace", self._installation.follow_namespace(), lambda: False),
+                start("webhooks", self._world.run(), lambda: False),
                 start("loop watch", self._loop_watch.run(), lambda: False),
             ]
             installing = start("installation", self._install(), lambda: self._installation.going)

@@ -28,14 +28,12 @@ from nodefeature.fields import (
     uid_of,
 )
 from nodefeature.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, NAMESPACE, Kind
-from nodefeature.labels import CLUSTER_QUEUE_ANNOTATION, SYSTEM_NAMESPACE
+from nodefeature.labels import CLUSTER_QUEUE_ANNOTATION, RESERVED_NAMESPACES, SYSTEM_NAMESPACE
 from nodefeature.queue_names import local_queue_name
 
 log = logging.getLogger(__name__)
 
 WINDOW_S = 5.0
-RESERVED_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
-"""No workload of a tenant belongs there; our own namespace joins them."""
 
 
 def _is_open(namespace: Object) -> bool:

@@ -18,6 +18,7 @@ import yaml
 from api.crds import crd_manifests
 from apiserver.authn import front_proxy
 from apiserver.installers.api_services import GROUPS, VERSION
+from apiserver.installers.webhooks import NAMES as ADMISSION_NAMES
 from apiserver.process import RBAC as API_SERVER_RBAC
 from controllers import RECONCILERS, node_feature_rule
 from controllers.selections import selections
@@ -156,6 +157,7 @@ def _api_server(namespace: str) -> dict[Scope, frozenset[str]]:
     named = {
         (crds.group, crds.plural): tuple(str(crd["metadata"]["name"]) for crd in crd_manifests()),
         (services.group, services.plural): tuple(f"{VERSION}.{group}" for group in GROUPS),
+        **{(kind.group, kind.plural): names for kind, names in ADMISSION_NAMES.items()},
     }
     granted = []
     for rule in API_SERVER_RBAC:

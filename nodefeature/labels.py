@@ -18,6 +18,8 @@ FINALIZER = "gpustack.ai/controlled"
 LOCKED = "gpustack.ai/locked"
 """Finalizer of an Instance: it goes when the Instance's Pod has gone."""
 SYSTEM_NAMESPACE = "gpustack-system"
+RESERVED_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+"""No workload of a tenant belongs there; the operator's own namespace joins them."""
 
 FEATURE_PREFIX = "feature.gpustack.ai/"
 ACCELERATABLE = FEATURE_PREFIX + "acceleratable"

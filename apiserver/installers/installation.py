@@ -2,12 +2,12 @@
 
 For: `apiserver.process`. In: the installers, the state of the listener. Out: a cluster that has what we need and keeps
 it, until our namespace goes.
-The order: CRDs and settings -> (the listener serves) -> a probe of the listener -> Service and APIServices -> absence
-repaired every 30 s. One step's failure does not hold up another's repair.
+The order: CRDs and settings -> (the listener serves) -> a probe of the listener -> Service, APIServices and webhooks ->
+absence repaired every 30 s. One step's failure does not hold up another's repair.
 Promises:
 - a server that cannot be reached, or refuses, is asked again with pauses; nothing here ends the process;
-- APIServices exist only while a listener answered, and go at the moment our namespace begins to go: afterwards our
-  account may be gone before the last Pod is, and nobody could take them away;
+- APIServices and webhooks exist only once a listener answered, and go at the moment our namespace begins to go:
+  afterwards our account may be gone before the last Pod is, and nobody could take them away;
 - after that nothing is repaired any more.
 """
 
@@ -23,6 +23,7 @@ from apiserver.installers.api_services import ApiServiceInstaller, Route
 from apiserver.installers.crds import CrdInstaller
 from apiserver.installers.outside_service import OutsideService
 from apiserver.installers.settings_secret import SettingsInstaller
+from apiserver.installers.webhooks import WebhookInstaller
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import Forbidden, NotFound, OperatorError
@@ -50,6 +51,7 @@ class Installers:
     crds: CrdInstaller
     settings: SettingsInstaller
     api_services: ApiServiceInstaller
+    webhooks: WebhookInstaller
     outside: OutsideService | None = None
 
 
@@ -91,15 +93,18 @@ class Installation:
         self.prepared = True
 
     async def register(self, probe: Callable[[], Awaitable[None]], route: Callable[[], Route]) -> None:
-        """Lead the aggregator here once the listener answers."""
+        """Lead the aggregator and admission here once the listener answers."""
         outside = self._installers.outside
 
         async def api_services() -> None:
             await self._installers.api_services.install(route())
 
+        async def webhooks() -> None:
+            await self._installers.webhooks.install(route())
+
         await self._insist([("listener", probe)])
         await self._insist([("Service", outside.ensure)] if outside is not None else [])
-        await self._insist([("APIServices", api_services)])
+        await self._insist([("APIServices", api_services), ("webhooks", webhooks)])
         self.registered = True
 
     def look_again(self) -> None:
@@ -107,16 +112,20 @@ class Installation:
         self._wake.set()
 
     async def repair(self, route: Callable[[], Route]) -> None:
-        """Repair absence until our namespace goes, then take the APIServices away."""
+        """Repair absence until our namespace goes, then take away what leads to us."""
         installers = self._installers
 
         async def api_services() -> None:
             await installers.api_services.repair(route())
 
+        async def webhooks() -> None:
+            await installers.webhooks.install(route())
+
         steps: list[Step] = [
             ("CRDs", installers.crds.repair),
             ("settings", installers.settings.ensure),
             ("APIServices", api_services),
+            ("webhooks", webhooks),
         ]
         if installers.outside is not None:
             steps.append(("Service", installers.outside.ensure))
@@ -125,10 +134,10 @@ class Installation:
             for name, step in steps:
                 if not self._going:
                     await self._try(name, step)
-        await self._insist([("removal of APIServices", installers.api_services.remove)], even_going=True)
+        await self._insist(self._removals(), even_going=True)
 
     async def leave(self) -> None:
-        """Take the APIServices away if our namespace goes or is gone; if it stands, other replicas need them."""
+        """Take away what leads to us if our namespace goes or is gone; if it stands, other replicas need it."""
         try:
             found = await self._client.get(NAMESPACE, self._namespace)
             self._going = self._going or bool(at(found, "metadata", "deletionTimestamp"))
@@ -137,7 +146,16 @@ class Installation:
         except OperatorError as error:
             log.warning("namespace not read", extra={"object": self._namespace, "reason": str(error)})
         if self._going:
-            await self._try("removal of APIServices", self._installers.api_services.remove)
+            for name, step in self._removals():
+                await self._try(name, step)
+
+    def _removals(self) -> list[Step]:
+        """Webhooks first: without a server they refuse, which is worse than an API that is away."""
+        installers = self._installers
+        return [
+            ("removal of webhooks", installers.webhooks.remove),
+            ("removal of APIServices", installers.api_services.remove),
+        ]
 
     def _observe(self, change: Change) -> None:
         going = change.new is None or bool(at(change.new, "metadata", "deletionTimestamp"))

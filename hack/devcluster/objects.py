@@ -3,14 +3,16 @@
 For: `server`, one instance per kind. In: decoded objects and options. Out: documents, or a Refusal.
 Promises: as a kube-apiserver does it: status isolation, generation, uid, timestamps, generateName, optimistic locking,
 finalizers, preconditions, dry run; a write that changes nothing stores nothing and tells nobody. Between reading an
-object and storing its successor nothing awaits, so patches need no retry.
+object and storing its successor nothing awaits, so patches need no retry; where webhooks want to see a write, it is
+made as a dry run, shown to them, and stored if the object is still the same, else made again.
 """
 
 from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +25,7 @@ from apiserver.rest.patch import Patch, PatchType
 from apiserver.rest.status import Cause
 from apiserver.rest.storage import Call, Deleted, Document, Page, Written
 from hack.devcluster import apply
+from hack.devcluster.admission import Admission
 from hack.devcluster.kinds import KindSpec
 from hack.devcluster.metadata_rules import check_metadata, keep_server_fields, new_finalizers, wipe_server_fields
 from hack.devcluster.schema import Schema
@@ -33,6 +36,7 @@ from nodefeature.fields import as_int, as_list, as_map, as_str, at
 _VERSION = "metadata.resourceVersion"
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_GENERATED = 58
+_ATTEMPTS = 5
 _FINISHED = frozenset({"Succeeded", "Failed"})
 Objects = list[Object]
 Causes = list[Cause]
@@ -52,6 +56,7 @@ class ObjectStorage:
         self._rng = rng
         self._schema = schema
         self._kind = spec.kind
+        self._admission = Admission(store)
         self.shelf: Shelf = store.shelf(spec.kind.group_resource, spec.fields)
         self._namespaces = store.shelf("namespaces", ("status.phase",))
 
@@ -88,10 +93,44 @@ class ObjectStorage:
 
     async def create(self, call: Call, obj: Object, options: WriteOptions) -> Written:
         """Create an object, or serve a sub-resource that is created (`pods/binding`)."""
-        act = self._bind if call.info.subresource == "binding" else self._create
-        written = act(call, obj, options)
+        if call.info.subresource == "binding":
+            written = self._bind(call, obj, options)
+        elif self._admission.concerns(self._kind, call):
+            written = await self._create_admitted(call, obj, options)
+        else:
+            written = self._create(call, obj, options)
         await self._store.committed()
         return written
+
+    async def _create_admitted(self, call: Call, obj: Object, options: WriteOptions) -> Written:
+        draft = self._create(call, obj, replace(options, dry_run=True))
+        new = draft.document.load()
+        admitted = await self._admission.review(self._kind, call, new, None, dry_run=options.dry_run)
+        written = self._create(call, admitted.object, replace(options, field_validation="Ignore"))
+        return replace(written, warnings=(*draft.warnings, *admitted.warnings))
+
+    async def _write_admitted(
+        self, call: Call, options: WriteOptions, write: Callable[[WriteOptions], Written], *, applied: bool = False
+    ) -> Written:
+        """Make a change of an existing object (only an apply creates) with the webhooks' consent."""
+        for _ in range(_ATTEMPTS):
+            entry = self.shelf.entries.get((self._scope(call), call.info.name))
+            draft = write(replace(options, dry_run=True))
+            if entry is not None and draft.document is entry:
+                return draft
+            old, new = entry.load() if entry is not None else None, draft.document.load()
+            admitted = await self._admission.review(self._kind, call, new, old, dry_run=options.dry_run)
+            if self.shelf.entries.get((self._scope(call), call.info.name)) is not entry:
+                continue
+            obj = admitted.object
+            managed = obj["metadata"].get("managedFields") if applied else None
+            quiet = replace(options, field_validation="Ignore")
+            if entry is None or old is None:
+                written = self._create_applied(call, obj, managed or [], quiet)
+            else:
+                written = self._replace(call, entry, old, obj, quiet, managed=managed)
+            return replace(written, warnings=(*draft.warnings, *admitted.warnings))
+        raise self._conflict(call.info.name, status.STALE)
 
     def _create(self, call: Call, obj: Object, options: WriteOptions) -> Written:
         meta = dict(as_map(obj.get("metadata")))
@@ -164,6 +203,13 @@ class ObjectStorage:
         entry = self._find(call.info.namespace, call.info.name)
         if call.info.subresource == "finalize":
             written = self._finalize(entry, obj)
+        elif self._admission.concerns(self._kind, call):
+
+            def write(options: WriteOptions) -> Written:
+                entry = self._find(call.info.namespace, call.info.name)
+                return self._replace(call, entry, entry.load(), obj, options)
+
+            written = await self._write_admitted(call, options, write)
         else:
             written = self._replace(call, entry, entry.load(), obj, options)
         await self._store.committed()
@@ -171,10 +217,15 @@ class ObjectStorage:
 
     async def patch(self, call: Call, patch: Patch, options: WriteOptions) -> Written:
         """Patch an object or its status; only an apply creates."""
-        if patch.type is PatchType.APPLY:
-            written = self._apply(call, patch.body, options)
+        applied = patch.type is PatchType.APPLY
+
+        def write(options: WriteOptions) -> Written:
+            return self._apply(call, patch.body, options) if applied else self._patch(call, patch, options)
+
+        if self._admission.concerns(self._kind, call):
+            written = await self._write_admitted(call, options, write, applied=applied)
         else:
-            written = self._patch(call, patch, options)
+            written = write(options)
         await self._store.committed()
         return written
 

@@ -26,6 +26,7 @@ from apiserver.rest.responses import Receive, Scope, Send, send_bytes
 from apiserver.rest.storage import Call, Catalog, Resource, Subresource, User
 from hack.devcluster import certificates
 from hack.devcluster.access import AccessReviews, Account, Accounts, TokenReviews
+from hack.devcluster.admission import CONFIGURATIONS
 from hack.devcluster.aggregator import API_SERVICE_SPEC, Aggregator, FrontProxy
 from hack.devcluster.collector import Collector
 from hack.devcluster.crds import CrdInstaller, crd_spec
@@ -63,7 +64,7 @@ class DevCluster:
         self._crd_manifests = tuple(crds)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
-        for row in (*BUILT_INS, crd_spec(self._clock)):
+        for row in (*BUILT_INS, *CONFIGURATIONS, crd_spec(self._clock)):
             self._serve(row)
         self._serve_reviews()
         self.crds = CrdInstaller(store, self.catalog, clock=self._clock, rng=self._rng)

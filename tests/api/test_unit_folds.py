@@ -77,8 +77,8 @@ def test_slices_that_cannot_be(asked: dict[str, str], detail: Any, rule: str) ->
 
 def test_a_slice_without_memory_is_left_to_validation() -> None:
     answer = fold({f"{NVIDIA}.sliced": "1"})
-    assert answer == fold({"cpu": "1"})
-    assert answer.writes == ()
+    assert answer.problems == ()
+    assert written(answer) == {f"{NVIDIA}.sliced.cores-percentage": "100"}
 
 
 def test_memory_unknown_is_asked_again() -> None:
@@ -110,8 +110,8 @@ def test_partition_in_the_driver_s_spelling() -> None:
         (
             "3g.40gb",
             DETAIL | {"slicedDetail": {"physical": {"profiles": [{"name": "3g.40gb"}]}}},
+            "3g.40gb is not known yet",
             "",
-            "no memory size",
         ),
     ],
     ids=["detail not computed", "not offered", "nothing offered", "card memory missing", "profile memory missing"],

@@ -124,7 +124,7 @@ def instance(name: str) -> dict[str, Any]:
         "apiVersion": "worker.gpustack.ai/v1",
         "kind": "Instance",
         "metadata": {"name": name},
-        "spec": {"type": "t", "image": "i", "volume": {"ephemeral": {"capacity": "1Gi"}}},
+        "spec": {"type": "t", "image": "i", "stop": True, "volume": {"ephemeral": {"capacity": "1Gi"}}},
     }
 
 

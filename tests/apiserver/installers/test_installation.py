@@ -20,8 +20,16 @@ from apiserver.installers.installation import Installation, Installers
 from apiserver.installers.outside_service import OutsideService
 from apiserver.installers.probe import NotAnswering
 from apiserver.installers.settings_secret import SettingsInstaller
+from apiserver.installers.webhooks import NAMES, WebhookInstaller
 from kube.errors import NotFound
-from nodefeature.kinds import API_SERVICE, NAMESPACE, SECRET, SERVICE
+from nodefeature.kinds import (
+    API_SERVICE,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    NAMESPACE,
+    SECRET,
+    SERVICE,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from nodefeature.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
 from tests.builders.extension_cluster import SYSTEM, ExtensionCluster
 from tests.builders.pki import authority
@@ -43,6 +51,7 @@ class Replica:
             crds=CrdInstaller(client, crd_manifests()),
             settings=SettingsInstaller(client, namespace=SYSTEM, seeds={}),
             api_services=ApiServiceInstaller(client, service="server", namespace=SYSTEM),
+            webhooks=WebhookInstaller(client, service="server", namespace=SYSTEM, version="1.0.0"),
             outside=OutsideService(client, name="server", namespace=SYSTEM, host="localhost"),
         )
         self.installation = Installation(installers, client, namespace=SYSTEM, clock=LoopClock(), rng=random.Random(1))
@@ -76,6 +85,12 @@ class Replica:
     async def count(self) -> int:
         return len(await self.cluster.admin.list(API_SERVICE))
 
+    async def hooks(self) -> int:
+        """Return how many webhook configurations there are; the devcluster serves no policies."""
+        kinds = (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
+        assert set(kinds) < set(NAMES)
+        return sum([len(await self.cluster.admin.list(kind)) for kind in kinds])
+
 
 def run(folder: Path, test: Callable[[Replica], Awaitable[None]]) -> None:
     async def body() -> None:
@@ -91,12 +106,12 @@ def test_nothing_leads_here_before_the_listener_answers(tmp_path: Path) -> None:
         async with replica.running():
             await asyncio.sleep(60)
             assert (replica.installation.prepared, replica.installation.registered) == (True, False)
-            assert await replica.count() == 0
+            assert (await replica.count(), await replica.hooks()) == (0, 0)
             assert 4 < replica.probes < 12
             replica.answers = True
             await asyncio.sleep(20)
             assert replica.installation.registered
-            assert await replica.count() == 2
+            assert (await replica.count(), await replica.hooks()) == (2, 2)
             assert (await replica.cluster.admin.get(SERVICE, "server", SYSTEM))["spec"]["externalName"] == "localhost"
 
     run(tmp_path, test)
@@ -120,13 +135,31 @@ def test_absence_is_repaired_within_half_a_minute(tmp_path: Path) -> None:
             await asyncio.sleep(3)
             crd = crd_manifests()[0]["metadata"]["name"]
             await admin.delete(API_SERVICE, "v1.gpustack.ai")
+            await admin.delete(MUTATING_WEBHOOK_CONFIGURATION, "gpustack-worker-mutation")
+            await admin.delete(VALIDATING_WEBHOOK_CONFIGURATION, "gpustack-worker-validation")
             await admin.delete(CRD, crd)
             await admin.delete(SECRET, SECRET_NAME, SYSTEM)
             await admin.delete(SERVICE, "server", SYSTEM)
             await asyncio.sleep(40)
-            assert await replica.count() == 2
+            assert (await replica.count(), await replica.hooks()) == (2, 2)
             for kind, name, namespace in ((CRD, crd, ""), (SECRET, SECRET_NAME, SYSTEM), (SERVICE, "server", SYSTEM)):
                 assert (await admin.get(kind, name, namespace))["metadata"]["name"] == name
+
+    run(tmp_path, test)
+
+
+def test_hand_edits_of_webhooks_are_written_back_within_half_a_minute(tmp_path: Path) -> None:
+    async def test(replica: Replica) -> None:
+        admin, kind = replica.cluster.admin, VALIDATING_WEBHOOK_CONFIGURATION
+        async with replica.running():
+            await asyncio.sleep(3)
+            edited = await admin.get(kind, "gpustack-worker-validation")
+            edited["webhooks"] = edited["webhooks"][:1]
+            edited["webhooks"][0]["namespaceSelector"] = {"matchLabels": {"never": "true"}}
+            await admin.update(kind, edited)
+            await asyncio.sleep(40)
+            after = await admin.get(kind, "gpustack-worker-validation")
+            assert [hook["namespaceSelector"].get("matchLabels") for hook in after["webhooks"]] == [None] * 3
 
     run(tmp_path, test)
 
@@ -158,7 +191,7 @@ def test_b021_a_namespace_that_goes_takes_the_api_services_at_once(tmp_path: Pat
             assert await replica.count() == 2
             await admin.delete(NAMESPACE, SYSTEM)
             await asyncio.sleep(1)
-            assert await replica.count() == 0
+            assert (await replica.count(), await replica.hooks()) == (0, 0)
             await asyncio.sleep(120)
             assert await replica.count() == 0
             assert task.done()

@@ -110,7 +110,13 @@ def test_openapi_names_every_kind() -> None:
 
 REFUSED: list[tuple[str, str, Any, str, int]] = [
     ("exec", "/api/v1/namespaces/default/pods/p/exec", b"", "application/json", 404),
-    ("webhooks", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", {}, "application/json", 404),
+    (
+        "admission policies",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+        {},
+        "application/json",
+        404,
+    ),
     ("deployments", "/apis/apps/v1/namespaces/default/deployments", {}, "application/json", 404),
     ("protobuf", CONFIG_MAPS, b"k8s\x00", "application/vnd.kubernetes.protobuf", 415),
     ("10 MB", CONFIG_MAPS, b"x" * 10_000_000, "application/json", 413),
