@@ -82,12 +82,18 @@ async def register(client: Client, nodes: Iterable[FleetNode], machines: Machine
     async def work() -> None:
         for node in waiting:
             machine = machines.of(node)
-            await client.create(NODE, node_of(node.name, machine, node.labels))
+            await client.create(NODE, registered(node_of(node.name, machine, node.labels)))
             await client.create(NODE_FEATURE, nfd_feature_of(node.name, machine, SYSTEM_NAMESPACE))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(_IN_FLIGHT):
             group.create_task(work())
+
+
+def registered(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a Node with the annotation every kubelet sets; NFD master's patches need one to be there."""
+    metadata = {**node["metadata"], "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}}
+    return {**node, "metadata": metadata}
 
 
 def _apply_crds(admin: Admin, manifests: Sequence[Mapping[str, Any]]) -> None:

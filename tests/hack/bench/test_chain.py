@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.bench.chain_cluster import FLAGS, terms
+from hack.bench.chain_cluster import FLAGS, registered, terms
 from hack.bench.chain_floor import FLOOR, floor_crd
 from hack.bench.chain_real import ROUND_S, ROUNDS, WINDOW_S, accelerator_quota, latency_rows
 from hack.bench.figures import Figures, as_table
@@ -66,3 +66,11 @@ def test_the_floors_kind_is_its_crds() -> None:
     crd = floor_crd()
     assert crd["metadata"]["name"] == FLOOR.group_resource
     assert crd["spec"]["versions"][0]["subresources"] == {"status": {}}
+
+
+def test_a_registered_node_has_an_annotation_and_keeps_the_rest() -> None:
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {}}}
+    assert len(registered(node)["metadata"]["annotations"]) == 1
+    assert registered(node)["metadata"]["name"] == "n"
+    assert registered(node)["status"] == node["status"]
+    assert "annotations" not in node["metadata"]
