@@ -254,12 +254,12 @@ def faults(watched: Result) -> float:
 
 
 def instance(version: str) -> dict[str, Any]:
-    """Return an Instance named NAME that is stored in about `OBJECT_BYTES`."""
+    """Return an Instance named NAME that is stored in about `OBJECT_BYTES`; a stopped one needs no type."""
     return {
         "apiVersion": f"worker.gpustack.ai/{version}",
         "kind": "Instance",
         "metadata": {"name": "NAME", "annotations": {"bench/filling": "x" * (OBJECT_BYTES - 800)}},
-        "spec": {"type": "bench", "image": "bench", "volume": {"ephemeral": {"capacity": "1Gi"}}},
+        "spec": {"type": "bench", "stop": True, "image": "bench", "volume": {"ephemeral": {"capacity": "1Gi"}}},
     }
 
 

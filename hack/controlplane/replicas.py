@@ -93,6 +93,12 @@ class Replicas:
         """Say whether a replica has not ended by itself."""
         return self._running[name].poll() is None
 
+    def is_ready(self, name: str = "a") -> bool:
+        """Say whether the Service sends new connections to a replica."""
+        host, port = self.address(name)
+        said = [line for line in (self._folder / "service.log").read_text().splitlines() if f"{host}:{port} " in line]
+        return bool(said) and said[-1].endswith("ready=true")
+
     def pid(self, name: str = "a") -> int:
         """Return a replica's process id."""
         return self._running[name].pid

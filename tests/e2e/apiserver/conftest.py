@@ -9,10 +9,18 @@ from pathlib import Path
 import pytest
 
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
+from hack.controlplane.manifests import namespace_manifest
 from hack.controlplane.replicas import Replicas
 from hack.controlplane.tools import DEFAULT_CACHE
+from nodefeature.kinds import NAMESPACE
+from tests.e2e.apiserver.conformance import TABLE, Conformance
 
 CACHE = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write the conformance table."""
+    config.pluginmanager.register(Conformance(TABLE), "conformance")
 
 
 @pytest.fixture(scope="package")
@@ -32,3 +40,26 @@ def replicas(api_plane: ControlPlane, tmp_path: Path) -> Iterator[Replicas]:
         yield made
     finally:
         made.clear()
+
+
+@pytest.fixture(scope="module")
+def pair(api_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+    """Return two replicas that serve, shared by the tests of one module."""
+    made = Replicas(api_plane, tmp_path_factory.mktemp("replicas"))
+    try:
+        for name in ("a", "b"):
+            made.start(name)
+        made.until_serving(2)
+        made.until_available()
+        yield made
+    finally:
+        made.clear()
+
+
+@pytest.fixture
+def namespace(pair: Replicas, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return an empty namespace of the test's own."""
+    name = f"t-{abs(hash(request.node.nodeid)) % 10**8}"
+    pair.admin.apply(namespace_manifest(name))
+    yield name
+    pair.admin.delete(NAMESPACE, name)
