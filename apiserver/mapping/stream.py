@@ -9,6 +9,7 @@ event becomes the Refusal that the engine relays; a broken or ended upstream is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from apiserver.mapping.refusals import translated
@@ -107,3 +108,28 @@ class BackingStream:
         while not self._queue.empty():
             self._queue.get_nowait()
         self._queue.put_nowait(None)
+
+
+class EmptyStream:
+    """A watch on nothing: what is behind the kind is not installed. It ends by itself, so that clients look again."""
+
+    def __init__(self, version: str, *, lasts_s: float) -> None:
+        self.initial: Sequence[Document] = ()
+        self.resource_version = version
+        self._left_s = lasts_s
+        self._closed = asyncio.Event()
+
+    async def next(self, wait_s: float) -> Sequence[Event] | None:
+        """Wait; no change ever comes."""
+        if self._left_s <= 0 or self._closed.is_set():
+            return None
+        wait_s = min(wait_s, self._left_s)
+        self._left_s -= wait_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._closed.wait()
+        return ()
+
+    def close(self) -> None:
+        """End the stream."""
+        self._closed.set()

@@ -1,12 +1,14 @@
 """InstanceTypeFlavor: the catalogue of pools, computed from the operator's ResourceFlavors (spec 02 §5).
 
 Promises: nothing is stored or cached; versions are those of the ResourceFlavors, so a list's version starts a watch; a
-row carries the version at which it was computed, which informers need to go on from.
+row carries the version at which it was computed, which informers need to go on from. Where Kueue is not installed the
+catalogue is empty, never an error: garbage collection of the whole cluster waits for every list it knows of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from api.crds import CATEGORY
@@ -18,24 +20,26 @@ from apiserver.context import Context
 from apiserver.mapping.refusals import not_found, translated
 from apiserver.mapping.rows import Follower, Row, by_name, selected
 from apiserver.mapping.served import with_name_and_age
-from apiserver.mapping.stream import BackingStream
-from apiserver.rest import status
+from apiserver.mapping.stream import BackingStream, EmptyStream
 from apiserver.rest.negotiation import encode
 from apiserver.rest.options import ListOptions, WatchOptions
-from apiserver.rest.storage import Call, Column, Document, Page, Resource, Unserved
+from apiserver.rest.storage import Call, Column, Document, EventStream, Page, Resource, Unserved
 from kube.client import Client
 from kube.errors import NotFound
 from kube.reconciler import Object, Rule
 from kube.requests import ListOptions as BackingOptions
 from nodefeature.fields import name_of
-from nodefeature.kinds import RESOURCE_FLAVOR, SECRET, Kind
+from nodefeature.kinds import INSTANCE_TYPE, RESOURCE_FLAVOR, SECRET, Kind
 from nodefeature.labels import RESOURCE_TYPE, SYSTEM_NAMESPACE, TYPE_NODES
 
 KIND = Kind("worker.gpustack.ai", "v1", "instancetypeflavors", "InstanceTypeFlavor", namespaced=False)
 RBAC = (
     Rule(RESOURCE_FLAVOR.group, "resourceflavors", ("list", "watch")),
+    Rule(INSTANCE_TYPE.group, "instancetypes", ("list",)),
     Rule("", "secrets", ("get",), namespace=SYSTEM_NAMESPACE),
 )
+LOOK_AGAIN_S = 30.0
+"""A watch ends after this long where Kueue is not installed: the client's next one finds whether it is by then."""
 _OPERATOR_FLAVORS = f"{RESOURCE_TYPE}={TYPE_NODES}"
 Rows = list[Row]  # inside the class, `list` is a verb
 COLUMNS = (
@@ -73,10 +77,12 @@ class Catalogue(Unserved):
         wanted = selected(rows, ListOptions(fields=options.fields))
         return Page([Document(encode(row)) for row in wanted], version)
 
-    async def watch(self, call: Call, options: WatchOptions) -> BackingStream:
+    async def watch(self, call: Call, options: WatchOptions) -> EventStream:
         """Open a watch; one from an old version first tells what led from there to now (see `Follower`)."""
         version = str(options.resource_version or "")
         found, known = await self._read(call, _flavors(call, version, "NotOlderThan" if version else ""))
+        if found is None:
+            return EmptyStream(known, lasts_s=LOOK_AGAIN_S)
 
         async def compute(flavors: Sequence[Object], at_version: str) -> dict[str, Row]:
             rows = await self._rows(call, flavors, at_version)
@@ -90,16 +96,16 @@ class Catalogue(Unserved):
         stream = BackingStream(initial, start)
         return await stream.open(self._client, RESOURCE_FLAVOR, "", asked, info=call.info, convert=follower.convert)
 
-    async def _read(self, call: Call, asked: BackingOptions) -> tuple[Sequence[Object], str]:
+    async def _read(self, call: Call, asked: BackingOptions) -> tuple[Sequence[Object] | None, str]:
+        """Return the flavors and their version; None, and the store's version, where Kueue is not installed."""
         with translated(call.info, RESOURCE_FLAVOR):
-            try:
+            with suppress(NotFound):
                 return await self._client.list_all(RESOURCE_FLAVOR, "", asked)
-            except NotFound as error:
-                raise status.unavailable("Kueue's kinds are not served in this cluster; install Kueue") from error
+            page = await self._client.list_page(INSTANCE_TYPE, "", BackingOptions(limit=1))
+            return None, page.resource_version
 
-    async def _rows(self, call: Call, found: Sequence[Object], version: str) -> Rows:
-        aware = await self._is_aware(call)
-        return rows_of(found, version, aware=aware)
+    async def _rows(self, call: Call, found: Sequence[Object] | None, version: str) -> Rows:
+        return rows_of(found, version, aware=await self._is_aware(call)) if found else []
 
     async def _is_aware(self, call: Call) -> bool:
         with translated(call.info, SECRET):

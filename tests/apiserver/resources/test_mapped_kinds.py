@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from apiserver.mapping.stream import EmptyStream
 from tests.apiserver.resources.cluster import (
     APPLY,
     JSON_PATCH,
@@ -533,6 +535,31 @@ def _flavor(name: str, **notes: str) -> dict[str, Any]:
 
 
 A10 = {"acceleratable": "true", "acceleratorGroup": "nvidia-a10g", "manufacturer": "nvidia", "generalGroup": "amd-epyc"}
+
+
+def test_without_kueue_the_catalogue_is_empty_and_watches_come_again() -> None:
+    async def test(server: Server) -> None:
+        path = f"{V1}/instancetypeflavors"
+        crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/resourceflavors.kueue.x-k8s.io"
+        assert (await server.below("DELETE", crd)).code == 200
+        while (await server.below("GET", FLAVORS)).code != 404:
+            await asyncio.sleep(0)
+        listed = await server.ok("GET", path)
+        assert (listed["items"], bool(listed["metadata"]["resourceVersion"])) == ([], True)
+        query = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+        async with server.watch(path + query) as watch:
+            assert (await watch.next())["type"] == "BOOKMARK"
+        await server.refused(404, "GET", f"{path}/x")
+
+    run(test)
+
+
+def test_an_empty_stream_ends_by_itself() -> None:
+    async def test() -> None:
+        stream = EmptyStream("7", lasts_s=0.01)
+        assert [await stream.next(60), await stream.next(60)] == [(), None]
+
+    asyncio.run(test())
 
 
 def test_flavors_are_computed_and_watched() -> None:

@@ -62,8 +62,8 @@ def test_get_watch(pair: Replicas, three: str) -> None:
 
 @row("get -w across a restart of ours", "kubectl ends its watch when the replica leaves; the next one goes on")
 def test_get_watch_across_a_restart(pair: Replicas, three: str) -> None:
-    since = at(json.loads(pair.kubectl("get", RESOURCE, "-n", three, "-o", "json")), "metadata", "resourceVersion")
-    path = f"/apis/worker.gpustack.ai/v1/namespaces/{three}/instances?watch=true&resourceVersion="
+    collection = f"/apis/worker.gpustack.ai/v1/namespaces/{three}/instances"
+    since, path = pair.raw(collection)["metadata"]["resourceVersion"], f"{collection}?watch=true&resourceVersion="
     with following(pair, "get", "--raw", f"{path}{since}") as lines:
         time.sleep(1)
         pair.kubectl("label", RESOURCE, "a", "-n", three, "turn=1")
