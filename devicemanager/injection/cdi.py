@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import yaml
-from pydantic import ValidationError
 
-from devicemanager.injection.cdi_spec import CdiSpec
 from devicemanager.injection.engine import Engine
 from devicemanager.injection.request import InjectionRefused, Request
 from devicemanager.injection.site import granted, who
 from nodefeature.resource_names import Family
+
+if TYPE_CHECKING:
+    from devicemanager.injection.cdi_spec import CdiSpec
 
 SPEC_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
@@ -100,6 +102,11 @@ def _not_by_annotation(request: Request, engine: Engine, missing: list[str]) -> 
 def _parse(text: str | None) -> CdiSpec | None:
     if text is None:
         return None
+    # Imported here: few nodes read specifications, and the checker would cost every agent 8 MiB.
+    from pydantic import ValidationError
+
+    from devicemanager.injection.cdi_spec import CdiSpec
+
     try:
         return CdiSpec.model_validate(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))  # noqa: S506 - both loaders are the safe ones
     except (yaml.YAMLError, ValidationError, RecursionError):
