@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from controllers.instance import Instance
 from controllers.instance_type import InstanceType
 from controllers.node_capacity import NodeCapacity
 from controllers.node_devices import NodeDevices
+from controllers.node_devices_admission import NodeDevicesAdmission
+from controllers.node_devices_admission_check import NodeDevicesAdmissionCheck
 from controllers.node_feature import NodeFeature
+from controllers.node_fit import NodeFit
 from controllers.node_flavor import NodeFlavorController
 from controllers.node_queue import NodeQueue
 from controllers.node_queue_entrance import NodeQueueEntrance
@@ -36,6 +40,10 @@ RECONCILERS: tuple[type[Reconciler], ...] = (
     InstanceType,
     NodeQueue,
     NodeQueueEntrance,
+    NodeFit,
+    NodeDevicesAdmissionCheck,
+    NodeDevicesAdmission,
+    Instance,
 )
 """All classes: what RBAC, watches and caches of the process are the sum of."""
 
@@ -63,4 +71,8 @@ def build_reconcilers(
         InstanceType(client, caches, settings=settings),
         NodeQueue(client, caches, settings=settings, clock=clock),
         NodeQueueEntrance(client, caches, namespace=namespace),
+        NodeFit(client, caches, manufacturers=manufacturers),
+        NodeDevicesAdmissionCheck(client, caches, clock=clock),
+        NodeDevicesAdmission(client, caches, manufacturers=manufacturers, clock=clock),
+        Instance(client, caches, settings=settings, manufacturers=manufacturers, clock=clock),
     ]

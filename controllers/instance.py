@@ -49,7 +49,7 @@ from kube.meaning import meaning_differs
 from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
 from nodefeature.fields import as_bool, as_int, as_list, as_map, at, is_deleting, name_of, namespace_of, uid_of
 from nodefeature.kinds import DEVICES, INSTANCE, NODE, POD, Kind
-from nodefeature.labels import LOCKED
+from nodefeature.labels import LOCKED, SYSTEM_NAMESPACE
 from nodefeature.manufacturers import Manufacturers
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ class Instance:
         Rule("worker.gpustack.ai", "instancetypes", ("get", "list", "watch")),
         Rule("kueue.x-k8s.io", "clusterqueues", ("list", "watch")),
         Rule("kueue.x-k8s.io", "workloads", ("list", "watch")),
+        Rule("", "secrets", ("list", "watch"), SYSTEM_NAMESPACE),
         Rule("", "nodes", ("get", "list", "watch")),
         Rule("node.k8s.io", "runtimeclasses", ("get",)),
         EVENT_RULE,

@@ -126,6 +126,7 @@ def repetition(stored: Object, event: Object, now: datetime) -> Object | None:
 
 def _moment(stamp: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(stamp)
+        moment = datetime.fromisoformat(stamp)
     except ValueError:
         return None
+    return moment if moment.tzinfo else None
