@@ -12,7 +12,9 @@ class Lines:
     """What a kubectl that goes on has said."""
 
     def __init__(self, command: list[str]) -> None:
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         self._said: list[str] = []
         self._changed = threading.Condition()
         self._at = 0
@@ -27,8 +29,9 @@ class Lines:
         self._process.kill()
         self._process.wait()
         self._thread.join()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -1,0 +1,1 @@
+"""Programs of users: each does the same with another client library."""
