@@ -166,7 +166,7 @@ class NodePlugins:
             },
             clock=clock,
         )
-        kubelet: Kubelet = PodResources(options.pod_resources) if options.identify_by_kubelet else SilentKubelet()
+        kubelet = kubelet_of(options)
         self.ledger = NodeLedger(
             node_name, self.manager.caches, options.registry, clock, release_terminated=options.release_terminated
         )
@@ -179,8 +179,8 @@ class NodePlugins:
             live_pods=self._live,
         )
         self.manager.add(self.publisher)
-        self.plugins = self._plugins(client, clock, options, kubelet)
-        actors.heed(self._claimed_cards)
+        self.plugins = plugins_of(client, clock, self.ledger, options, actors, kubelet)
+        actors.heed(lambda: claimed_cards(self.ledger))
 
     @property
     def unready(self) -> str:
@@ -209,32 +209,43 @@ class NodePlugins:
             if group.get("manufacturer") == manufacturer
         }
 
-    def _claimed_cards(self) -> frozenset[str] | None:
-        """Return the cards that Pods claim; None while any Pod's record is in doubt."""
-        shown = self.ledger.current()
-        if shown.problems or shown.disagreements:
-            return None
-        return frozenset(record.card_id for _, record in shown.records)
-
     async def _live(self, _node: str, pods: frozenset[str]) -> None:
         await self._actors.partitions.live(pods)
 
-    def _plugins(self, client: Client, clock: Clock, options: PluginOptions, kubelet: Kubelet) -> PluginManager:
-        injector, partitions = self._actors.injector, self._actors.partitions
-        return PluginManager(
-            self.ledger,
-            Allocator(
-                self.ledger,
-                client,
-                clock,
-                kubelet=kubelet,
-                injector=injector,
-                partitions=partitions,
-                options=AllocatorOptions(sliced_gate=options.sliced_gate),
-            ),
-            Shower(self.ledger, clock, kubelet=kubelet, injector=injector),
-            clock,
-            socket=options.socket,
-            manufacturers=options.manufacturers,
-            modes=options.modes,
-        )
+
+def plugins_of(
+    client: Client, clock: Clock, ledger: NodeLedger, options: PluginOptions, actors: HostActors, kubelet: Kubelet
+) -> PluginManager:
+    """Return a node's plugins, not running yet."""
+    injector, partitions = actors.injector, actors.partitions
+    allocator = Allocator(
+        ledger,
+        client,
+        clock,
+        kubelet=kubelet,
+        injector=injector,
+        partitions=partitions,
+        options=AllocatorOptions(sliced_gate=options.sliced_gate),
+    )
+    return PluginManager(
+        ledger,
+        allocator,
+        Shower(ledger, clock, kubelet=kubelet, injector=injector),
+        clock,
+        socket=options.socket,
+        manufacturers=options.manufacturers,
+        modes=options.modes,
+    )
+
+
+def kubelet_of(options: PluginOptions) -> Kubelet:
+    """Return whom a node asks who holds what."""
+    return PodResources(options.pod_resources) if options.identify_by_kubelet else SilentKubelet()
+
+
+def claimed_cards(ledger: NodeLedger) -> frozenset[str] | None:
+    """Return the cards that Pods claim; None while any Pod's record is in doubt."""
+    shown = ledger.current()
+    if shown.problems or shown.disagreements:
+        return None
+    return frozenset(record.card_id for _, record in shown.records)

@@ -6,6 +6,7 @@ Promises: a recorded machine or fleet and the host's own hardware run through th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,8 @@ from devicemanager.detection import NOTHING_YET, Detection, DetectionOptions, lo
 from devicemanager.detectors.helper import HelperProbes
 from devicemanager.detectors.host import HostDetector
 from devicemanager.detectors.recorded import RecordedDetector, load_fleet
+from devicemanager.fleet import FleetPlugins
+from devicemanager.node import PluginOptions
 from devicemanager.publisher.devices import canonical_groups
 from devicemanager.publisher.publish import Publisher
 from kube.client import Client
@@ -68,13 +71,21 @@ async def serve_fleet(
     options: AgentOptions,
     *,
     namespace: str,
+    plugins: PluginOptions | None = None,
     health: Health | None = None,
 ) -> None:
-    """Run the agents of every node of a fleet file until cancelled."""
-    agents = FleetAgent(client, clock, load_fleet(fleet), options, namespace=namespace)
+    """Run the agents of every node of a fleet file until cancelled; with `plugins`, their device plugins too."""
+    detectors = load_fleet(fleet)
+    agents = FleetAgent(client, clock, detectors, options, namespace=namespace)
     if health is not None:
         health.add_check("cards", lambda: f"{left} nodes left" if (left := len(agents.waiting)) else "")
-    await agents.run()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(agents.run(), name="cards")
+        if plugins is not None:
+            served = FleetPlugins(client, clock, detectors, plugins)
+            if health is not None:
+                served.watch_over(health)
+            group.create_task(served.run(), name="plugins")
 
 
 async def detect_once(detector: Detector, options: DetectionOptions) -> Detection:

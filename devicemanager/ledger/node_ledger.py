@@ -220,9 +220,7 @@ class NodeLedger:
         for waker in self._wakers:
             waker.set()
 
-    def _accounts_of(
-        self, pods: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]]
-    ) -> Sequence[Account]:
+    def _accounts_of(self, pods: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]]) -> Sequence[Account]:
         read_pods, read_groups, accounts = self._read
         if pods is not read_pods or groups is not read_groups:
             accounts = [self._accounts.of(pod, groups) for pod in pods]

@@ -21,6 +21,7 @@ from devicemanager.detection import DetectionOptions
 from devicemanager.detectors.recorded import RecordedDetector
 from devicemanager.exporter.exporter import Identity
 from devicemanager.exporter.on_node import node_exporter
+from devicemanager.fleet import NODE_WORD
 from devicemanager.kubelet.plugin_manager import MODES
 from devicemanager.kubelet.serving import KubeletSocket
 from devicemanager.node import NodePlugins, host_actors, recorded_actors
@@ -76,7 +77,7 @@ def run(
         identity = Identity(detector.node_name, POD_NAME.read(environ), POD_NAMESPACE.read(environ))
         node = Node(client, SystemClock(), identity, kube.namespace, told, shown)
         work = (
-            serve_fleet(client, SystemClock(), Path(agent.fleet), options, namespace=kube.namespace, health=told)
+            _serve_fleet(node, Path(agent.fleet), options, plugin)
             if agent.fleet
             else _serve_node(node, detector, options, plugin, injection)
         )
@@ -142,6 +143,14 @@ class Node:
     namespace: str
     health: Health
     shown: Shown
+
+
+async def _serve_fleet(node: Node, fleet: Path, options: Agent, plugin: PluginOptions) -> None:
+    """Serve a fleet's nodes; plugins only where a place for each node's kubelet is named."""
+    settled = _plugin_options(plugin, options.detection) if NODE_WORD in plugin.kube_socket else None
+    await serve_fleet(
+        node.client, node.clock, fleet, options, namespace=node.namespace, plugins=settled, health=node.health
+    )
 
 
 async def _serve_node(

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hack.fleet import FleetNode, Machines, write_machine
-from hack.kubelet.follower import NodeKubelet, tell_through
+from hack.kubelet.follower import NodeKubelets, tell_through
 from hack.kubelet.kubelet import Kubelet
 from hack.machines import node_of
 from kube.client import Client
@@ -48,7 +48,7 @@ async def _measure(client: Client, root: Path) -> list[Figure]:
     await client.create(NAMESPACE, {"metadata": {"name": "gpustack-system"}})
     await client.create(NODE, node_of(NODE_NAME, Machines().of(node)))
     kubelet = Kubelet(root / "k", tell=tell_through(client))
-    followed = asyncio.create_task(NodeKubelet(client, NODE_NAME, kubelet).run(), name="kubelet")
+    followed = asyncio.create_task(NodeKubelets(client, {NODE_NAME: kubelet}).run(), name="kubelet")
     machine = write_machine(root, node, Machines())
     command = ("device-manager", "serve", "--node-name", NODE_NAME, "--recorded", str(machine))
     flags = ("--kube-socket", str(kubelet.socket), "--monitor-period", "2s", "--health-port", "0")

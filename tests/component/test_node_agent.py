@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from hack.kubelet.follower import NodeKubelet, tell_through
+from hack.kubelet.follower import NodeKubelets, tell_through
 from hack.kubelet.kubelet import Kubelet
 from kube.client import Client
 from kube.connection import Connection
@@ -137,7 +137,7 @@ def test_cards_are_given_recorded_and_freed_across_a_kill() -> None:
     async def run(root: Path) -> None:
         client = Client(Connection(find_credentials(kubeconfig=str(root / "kubeconfig"))))
         node = Node(client)
-        kubelet = NodeKubelet(client, NODE_NAME, Kubelet(root / "k", tell=tell_through(client)))
+        kubelet = NodeKubelets(client, {NODE_NAME: Kubelet(root / "k", tell=tell_through(client))})
         tasks = []
         try:
             await node.install()

@@ -1,6 +1,10 @@
 """The stand-ins' process: NFD master, Kueue, scheduler and the kubelets of a fleet, over one kubeconfig.
 
-`python -m hack.devcluster.standins --kubeconfig FILE [--fleet FILE] [--machine NODE=FILE ...] [--nfd-delay SECONDS]`
+`python -m hack.devcluster.standins --kubeconfig FILE [--fleet FILE] [--machine NODE=FILE ...] [--nfd-delay SECONDS]
+[--kubelet-root FOLDER]`
+
+With `--kubelet-root` machines with cards get a kubelet that speaks the device plugin protocol; it listens on
+`FOLDER/<node>/device-plugins/kubelet.sock`, where the node's agent must register.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import uvloop
@@ -25,12 +29,14 @@ from hack.devcluster.standins.nfd_master import NFDMaster
 from hack.devcluster.standins.registrar import RegisteredMachine, register
 from hack.devcluster.standins.scheduler import Scheduler
 from hack.fleet import Machines, load_fleet
+from hack.kubelet.follower import NodeKubelets, open_kubelets
 from kube.client import Client
 from kube.clock import Clock, SystemClock
 from kube.connection import Connection
 from kube.credentials import find_credentials
 from kube.logs import set_up
 from kube.runtime import Manager
+from nodefeature.fields import as_maps
 from nodefeature.manufacturers import build_manufacturers
 
 log = logging.getLogger(__name__)
@@ -48,8 +54,10 @@ def machines_of(fleets: Iterable[Path], singles: Iterable[str]) -> Iterable[Regi
             yield RegisteredMachine(name, {}, yaml.load(stream, Loader=yaml.CSafeLoader))
 
 
-def build(manager: Manager, client: Client, clock: Clock, *, nfd_delay_s: float) -> None:
-    """Give the manager every stand-in."""
+def build(
+    manager: Manager, client: Client, clock: Clock, *, nfd_delay_s: float, speaking: Collection[str] = ()
+) -> None:
+    """Give the manager every stand-in; nodes that are `speaking` have kubelets of their own."""
     registry = build_manufacturers(os.environ)
     caches = manager.caches
     manager.add(NFDMaster(client.as_manager("nfd-master"), caches, clock, delay_s=nfd_delay_s), workers=8)
@@ -61,8 +69,8 @@ def build(manager: Manager, client: Client, clock: Clock, *, nfd_delay_s: float)
     manager.add(PodIntegration(kueue, caches, clock))
     manager.add(Scheduler(client.as_manager("kube-scheduler"), caches, clock), workers=1)
     kubelet = client.as_manager("kubelet")
-    manager.add(KubeletNode(kubelet, caches, manufacturers=registry), workers=8)
-    manager.add(KubeletPods(kubelet, caches, clock))
+    manager.add(KubeletNode(kubelet, caches, manufacturers=registry, left_out=speaking), workers=8)
+    manager.add(KubeletPods(kubelet, caches, clock, left_out=speaking))
 
 
 async def run(arguments: argparse.Namespace) -> None:
@@ -70,18 +78,30 @@ async def run(arguments: argparse.Namespace) -> None:
     connection = Connection(find_credentials(kubeconfig=arguments.kubeconfig))
     client = Client(connection)
     manager = Manager(client)
-    build(manager, client, SystemClock(), nfd_delay_s=arguments.nfd_delay)
+    speaking = speaking_nodes(arguments) if arguments.kubelet_root else []
+    build(manager, client, SystemClock(), nfd_delay_s=arguments.nfd_delay, speaking=frozenset(speaking))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, manager.stop)
-    count = await register(
-        client.as_manager("kubelet"), machines_of(arguments.fleet, arguments.machine), namespace=arguments.namespace
-    )
+    kubelet = client.as_manager("kubelet")
+    machines = machines_of(arguments.fleet, arguments.machine)
+    count = await register(kubelet, machines, namespace=arguments.namespace)
     log.info("machines registered", extra={"machines": count})
+    kubelets = NodeKubelets(kubelet, open_kubelets(kubelet, arguments.kubelet_root, speaking)) if speaking else None
     try:
-        await manager.run()
+        async with asyncio.TaskGroup() as group:
+            spoken = group.create_task(kubelets.run(), name="kubelets") if kubelets else None
+            await manager.run()
+            if spoken:
+                spoken.cancel()
     finally:
         await connection.close()
+
+
+def speaking_nodes(arguments: argparse.Namespace) -> list[str]:
+    """Return the nodes that have cards for a device plugin to offer."""
+    machines = machines_of(arguments.fleet, arguments.machine)
+    return [machine.name for machine in machines if as_maps(machine.machine.get("accelerators"))]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -92,6 +112,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--fleet", type=Path, action="append", default=[], help="fleet file to register")
     parser.add_argument("--machine", action="append", default=[], metavar="NODE=FILE", help="one more machine")
     parser.add_argument("--nfd-delay", type=float, default=0.0, help="seconds NFD master waits before each merge")
+    parser.add_argument(
+        "--kubelet-root", type=Path, help="folder of kubelets that speak the device plugin protocol, one a machine"
+    )
     set_up(level="INFO", style="text")
     uvloop.run(run(parser.parse_args(argv)))
 

@@ -5,12 +5,12 @@ become Running and Ready and go away when deleted.
 Kept: capacity is copied to allocatable, also keys that somebody else patched; device pools (`<base>`, `.shared`,
 `.sliced`, `.partitioned`) follow the inventory; a Pod stays until its deletion is confirmed.
 Left out: containers, probes, leases and heartbeats (a Node stays Ready), eviction, volumes, logs, the device plugin
-protocol (the node agent's own tests speak it with `hack/kubelet`).
+protocol. Nodes whose kubelet speaks it (`hack/kubelet`) are left to it, save the copying of keys it does not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
 from api.ledger.pools import device_pools, pool_names
@@ -22,6 +22,9 @@ from kube.reconciler import DONE, Caches, Index, Key, Object, Outcome, Rule, Wat
 from nodefeature.fields import as_map, as_maps, as_str, at, is_deleting, name_of, namespace_of
 from nodefeature.kinds import DEVICES, NODE, POD, Kind
 from nodefeature.manufacturers import Manufacturers
+from nodefeature.resource_names import Family, resource_of
+
+_ADVERTISED = (Family.EXCLUSIVE, Family.SHARED, Family.SLICED, Family.PARTITIONED, Family.VISIBILITY)
 
 
 def _same_name(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
@@ -41,17 +44,22 @@ class KubeletNode:
     INDEXES: ClassVar[tuple[Index, ...]] = ()
     RBAC: ClassVar[tuple[Rule, ...]] = ()
 
-    def __init__(self, client: Client, caches: Caches, *, manufacturers: Manufacturers) -> None:
+    def __init__(
+        self, client: Client, caches: Caches, *, manufacturers: Manufacturers, left_out: Collection[str] = ()
+    ) -> None:
         self._client = client
         self._caches = caches
         self._manufacturers = manufacturers
+        self._left_out = left_out
 
     async def reconcile(self, key: Key) -> Outcome:
         """Advertise the pools of the node's cards and copy capacity to allocatable."""
         node = self._caches[NODE].get(key)
         if node is None or is_deleting(node):
             return DONE
-        pools = device_pools(self._caches[DEVICES].get(key) or {}, self._manufacturers)
+        pools = None
+        if key.name not in self._left_out:
+            pools = device_pools(self._caches[DEVICES].get(key) or {}, self._manufacturers)
         patch = status_patch(node, pools, self._manufacturers)
         if patch:
             try:
@@ -70,15 +78,16 @@ class KubeletPods:
     INDEXES: ClassVar[tuple[Index, ...]] = ()
     RBAC: ClassVar[tuple[Rule, ...]] = ()
 
-    def __init__(self, client: Client, caches: Caches, clock: Clock) -> None:
+    def __init__(self, client: Client, caches: Caches, clock: Clock, *, left_out: Collection[str] = ()) -> None:
         self._client = client
         self._caches = caches
         self._clock = clock
+        self._left_out = left_out
 
     async def reconcile(self, key: Key) -> Outcome:
         """Start a bound Pod, or let a deleted one go."""
         pod = self._caches[POD].get(key)
-        if pod is None:
+        if pod is None or at(pod, "spec", "nodeName") in self._left_out:
             return DONE
         try:
             if is_deleting(pod):
@@ -137,10 +146,17 @@ def needs_start(pod: Mapping[str, Any]) -> bool:
     return phase not in ("Succeeded", "Failed") and (phase != "Running" or not condition_is(pod, "Ready", "True"))
 
 
-def status_patch(node: Mapping[str, Any], pools: Mapping[str, int], manufacturers: Manufacturers) -> Object:
-    """Return the merge patch of a Node's status: device pools into capacity, capacity into allocatable."""
+def status_patch(node: Mapping[str, Any], pools: Mapping[str, int] | None, manufacturers: Manufacturers) -> Object:
+    """Return the merge patch of a Node's status: device pools into capacity, capacity into allocatable.
+
+    Where device plugins advertise (`pools` None), nothing is said of what they advertise.
+    """
     capacity = dict(as_map(at(node, "status", "capacity")))
     change: dict[str, str | None] = {}
+    if pools is None:
+        plugins = {resource_of(manufacturers, m, family) for m in manufacturers.names for family in _ADVERTISED}
+        left = {name: amount for name, amount in capacity.items() if name not in plugins}
+        return _copied(left, {k: v for k, v in as_map(at(node, "status", "allocatable")).items() if k not in plugins})
     for name in (pool for m in manufacturers.names for pool in pool_names(manufacturers, m)):
         want = str(pools[name]) if name in pools else None
         have = capacity.get(name)
@@ -149,12 +165,13 @@ def status_patch(node: Mapping[str, Any], pools: Mapping[str, int], manufacturer
         elif want is not None and have != want:
             change[name] = want
     capacity.update(change)
-    allocatable = as_map(at(node, "status", "allocatable"))
-    copied: dict[str, Any] = {k: v for k, v in capacity.items() if allocatable.get(k) != v}
-    copied.update({k: None for k in allocatable if k not in capacity})
-    patch: Object = {}
+    patch = _copied(capacity, as_map(at(node, "status", "allocatable")))
     if change:
         patch["capacity"] = change
-    if copied:
-        patch["allocatable"] = copied
     return patch
+
+
+def _copied(capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> Object:
+    copied: dict[str, Any] = {k: v for k, v in capacity.items() if allocatable.get(k) != v}
+    copied.update({k: None for k in allocatable if k not in capacity})
+    return {"allocatable": copied} if copied else {}
