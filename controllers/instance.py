@@ -199,16 +199,15 @@ class Instance:
             runtime_class=await self.look.runtime_class(instance_type, self.manufacturers),
             node_terms=placement.terms,
         )
-        outcome = await self._post(instance, render_pod(facts))
         left_out = variables_left_out(as_map(at(instance, "spec")), instance_type)
         if left_out:
             message = f"variables that say which cards a container sees are left out: {', '.join(left_out)}"
             await self._tell(instance, None, Step(EventReason.VARIABLES_LEFT_OUT, message, "Warning"))
-        return outcome
+        return await self._post(instance, render_pod(facts))
 
     async def _post(self, instance: Object, pod: Object) -> Outcome:
         try:
-            created = await self.client.create(POD, pod)
+            await self.client.create(POD, pod)
         except AlreadyExists:
             found = await self.look.pod(instance)  # our cache is behind, or the name is somebody else's
             return DONE if found is None or is_own_pod(instance, found) else await self._taken(instance, found)
@@ -219,7 +218,6 @@ class Instance:
                 return DONE
             phase = Phase(STARTING, f"the Pod was refused: {refused}")
             return await self._wait(instance, phase, Reason.POD_REFUSED, REFUSED_S)
-        await self._tell(instance, created, Step(EventReason.CREATED, f"created Pod {name_of(created)}"))
         log.info("pod created", extra={"kind": POD.kind})
         return DONE
 

@@ -49,6 +49,8 @@ _TOLD: Mapping[tuple[str, str], tuple[EventReason, EventType]] = {
     (ConditionType.READY, Reason.ADMISSION_REJECTED): (EventReason.NOT_READY, "Warning"),
     (ConditionType.READY, Reason.POD_NOT_READY): (EventReason.NOT_READY, "Warning"),
 }
+WITH_POD = frozenset({Reason.QUEUED, Reason.CHECKS_PENDING, Reason.EVICTED, Reason.ADMITTED})
+"""Reasons of Admitted that only an Instance with a Pod has."""
 _PULLING = "images are pulled and containers created"
 
 
@@ -56,6 +58,8 @@ def steps_between(stored: object, conditions: Sequence[Mapping[str, Any]]) -> li
     """Return the steps from a stored status to new conditions."""
     before = {as_str(c.get("type")): as_str(c.get("reason")) for c in as_maps(at(stored, "conditions"))}
     steps: list[Step] = []
+    if before.get(ConditionType.ADMITTED) not in WITH_POD and _reason_of(conditions) in WITH_POD:
+        steps.append(Step(EventReason.CREATED, "created the Pod"))
     for condition in conditions:
         kind, reason = as_str(condition.get("type")), as_str(condition.get("reason"))
         told = _TOLD.get((kind, reason))
@@ -64,3 +68,7 @@ def steps_between(stored: object, conditions: Sequence[Mapping[str, Any]]) -> li
         message = _PULLING if told[0] is EventReason.PULLING else as_str(condition.get("message"))
         steps.append(Step(told[0], message or reason, told[1]))
     return steps
+
+
+def _reason_of(conditions: Sequence[Mapping[str, Any]]) -> str:
+    return next((as_str(c.get("reason")) for c in conditions if c.get("type") == ConditionType.ADMITTED), "")

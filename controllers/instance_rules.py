@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from api.instance_conditions import ConditionType
 from api.ledger.fit import detail_ready
+from controllers.instance_events import WITH_POD
 from controllers.instance_pod import entrance_of
 from controllers.instance_resources import is_accelerated
 from controllers.instance_watches import is_draining
-from nodefeature.fields import as_map, as_str, at, is_deleting, name_of
+from nodefeature.fields import as_map, as_maps, as_str, at, is_deleting, name_of
 
 YOUNG_S = 300.0
 """Up to this age of the Instance a Pod that its kubelet refused is built anew."""
@@ -58,7 +60,12 @@ def rebuild_pause_s(instance: Mapping[str, Any], pod: Mapping[str, Any]) -> floa
 def tells_of_a_pod(instance: Mapping[str, Any]) -> bool:
     """Say whether the stored status speaks of a Pod, or of none for good, and must be reset before a new one."""
     status = as_map(instance.get("status"))
-    return as_str(status.get("phase")) not in _PLAIN_PHASES or "nodeName" in status
+    if as_str(status.get("phase")) not in _PLAIN_PHASES or "nodeName" in status:
+        return True
+    return any(
+        condition.get("type") == ConditionType.ADMITTED and condition.get("reason") in WITH_POD
+        for condition in as_maps(status.get("conditions"))
+    )
 
 
 def _created(obj: Mapping[str, Any]) -> datetime | None:

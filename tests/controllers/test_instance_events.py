@@ -17,7 +17,9 @@ def conditions(admitted: str, scheduled: str, ready: str, message: str = "m") ->
 
 QUEUED = conditions(Reason.QUEUED, Reason.NOT_ADMITTED, Reason.NOT_SCHEDULED)
 ROWS = {
-    "nothing stored": (None, QUEUED, ["Queued"]),
+    "nothing stored": (None, QUEUED, ["PodCreated", "Queued"]),
+    "a new Pod after a stop": (conditions("Stopped", "Stopped", "Stopped"), QUEUED, ["PodCreated", "Queued"]),
+    "a new Pod": (conditions("PodNotCreated", "NotAdmitted", "NotScheduled"), QUEUED, ["PodCreated", "Queued"]),
     "settled": (QUEUED, QUEUED, []),
     "only the message moved": (QUEUED, conditions("Queued", "NotAdmitted", "NotScheduled", "other"), []),
     "three steps at once": (QUEUED, conditions("Admitted", "Scheduled", "Ready"), ["Admitted", "Scheduled", "Ready"]),
@@ -53,4 +55,4 @@ def test_what_is_wrong_is_a_warning_in_its_own_words(reason: Reason) -> None:
 
 @pytest.mark.parametrize("stored", [None, {}, [], {"conditions": "x"}, {"conditions": [None, {"type": 5}]}])
 def test_stored_statuses_may_be_anything(stored: Any) -> None:
-    assert [step.reason for step in steps_between(stored, QUEUED)] == [EventReason.QUEUED]
+    assert [step.reason for step in steps_between(stored, QUEUED)] == [EventReason.CREATED, EventReason.QUEUED]
