@@ -90,7 +90,7 @@ async def _created(request: Request, world: World) -> Answer:
     node = await _node_problems(as_str(spec.get("nodeName")), world)
     if isinstance(node, Answer):
         return node
-    problems = [*instance_problems(request.object), *pool, *node, *_host_problems(spec, {}, world)]
+    problems = [*instance_problems(request.without_status), *pool, *node, *_host_problems(spec, {}, world)]
     return refused(request, INSTANCE, [*problems, *guarded_problems(spec.get("env"), "spec.env")])
 
 

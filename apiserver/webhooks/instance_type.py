@@ -57,7 +57,7 @@ async def validate(request: Request, world: World) -> Answer:
     if request.is_deleting or request.subresource:
         return ALLOWED
     if request.operation == CREATE:
-        problems = instance_type_rules.create_problems(request.object)
+        problems = instance_type_rules.create_problems(request.without_status)
     else:
         problems = instance_type_rules.update_problems(request.old, request.object)
     return refused(request, INSTANCE_TYPE, problems)

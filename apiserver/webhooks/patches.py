@@ -54,17 +54,20 @@ class Draft:
         return found
 
     def set(self, value: Any, *path: Step) -> None:
-        """Set a value; every parent must be absent, null or a container."""
+        """Set a value; under a parent of another type nothing is set, validation names it."""
         if value is not None and self.get(*path) == value:
             return
         there = next((depth for depth in range(1, len(path)) if self.get(*path[:depth]) is None), len(path))
+        parent, member = self.get(*path[: there - 1]), path[there - 1]
+        if not (isinstance(parent, Mapping) if isinstance(member, str) else isinstance(parent, list)):
+            return
         nested = value
         for step in reversed(path[there:]):
             nested = {step: nested}
-        self._open(path[: there - 1])[path[there - 1]] = nested
+        self._open(path[: there - 1])[member] = nested
         if path[:there] in self._copied:  # what stands there now is the operation's own value
             self._copied = {known for known in self._copied if known[:there] != path[:there]}
-        op = "replace" if isinstance(path[there - 1], int) else "add"
+        op = "replace" if isinstance(member, int) else "add"
         self._operations.append(Operation(op, path[:there], nested))
 
     def remove(self, *path: Step) -> None:

@@ -64,8 +64,8 @@ async def mutate(request: Request, world: World) -> Answer:
         wrong = _pin_shared(draft, front, shared)
         if wrong is not None:
             return refused(request, POD, [wrong])
-    warnings = _hide_cards(draft, spec, world.registry, claims, front)
-    return Answer(draft.patch, (*warnings, *_forget_allocations(draft, pod)))
+    warnings = (*_hide_cards(draft, spec, world.registry, claims, front), *_forget_allocations(draft, pod))
+    return Answer(draft.patch, warnings)
 
 
 async def validate(request: Request, world: World) -> Answer:

@@ -45,6 +45,11 @@ class Request:
     old: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def without_status(self) -> Mapping[str, Any]:
+        """Return the object as it will be created: a status is not the creator's to give."""
+        return {name: value for name, value in self.object.items() if name != "status"}
+
+    @property
     def is_deleting(self) -> bool:
         """Say whether the object is on its way out: it must be let go, whatever is missing by now (case B011)."""
         return is_deleting(self.object) or is_deleting(self.old)
