@@ -153,4 +153,6 @@ def _started(pod: Object) -> frozenset[str]:
         *as_maps(at(pod, "status", "containerStatuses")),
         *as_maps(at(pod, "status", "initContainerStatuses")),
     )
-    return frozenset(as_str(s.get("name")) for s in statuses if s.get("containerID") or at(s, "state", "running"))
+    return frozenset(
+        as_str(s.get("name")) for s in statuses if s.get("containerID") or at(s, "state", "running") is not None
+    )

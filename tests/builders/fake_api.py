@@ -422,7 +422,15 @@ def _patched(request: Request, old: Object, body: Any) -> Object:
             return cast(Object, jsonpatch.apply_patch(old, body))
         except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
             raise refusal(422, "Invalid", f"the patch does not apply: {error}") from error
+    if "apply-patch" in request.content_type and at(body, "status", "admissionChecks") is not None:
+        body = {**body, "status": {**body["status"], "admissionChecks": _checks_applied(old, body)}}
     return cast(Object, merge(old, body))
+
+
+def _checks_applied(old: Object, body: Object) -> list[Any]:
+    """Return a keyed list after an apply: elements of other names stay."""
+    applied = {check["name"]: check for check in body["status"]["admissionChecks"]}
+    return [applied.get(check["name"], check) for check in as_list(at(old, "status", "admissionChecks"))]
 
 
 def _isolated(old: Object, new: Object, subresource: str) -> Object:

@@ -133,6 +133,7 @@ async def test_10_4_admin_type_and_its_deletion(chain: RunningChain) -> None:
     assert chain.type(MINE)["status"]["entrance"] == local_queue_name(MINE)
     assert local_queue_name(MINE) in chain.entrances()
     await chain.submit("train", MINE, {"nvidia.com/gpu": "1"})
+    await chain.settle()
     await chain.charge("node-a10g", {"index": 0, **WHOLE})
     await chain.settle()
     assert chain.pod("train")["status"]["phase"] == "Running"
