@@ -9,8 +9,12 @@ time is decided here, from what the Pods say).
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
+
+import uvloop
 
 from api.devices import cards_of, spec_groups
 from api.ledger.evidence import charge_of
@@ -21,9 +25,13 @@ from api.ledger.rebuild import CardKey, CardUse, Rebuilt, rebuild
 from api.ledger.transport import ALLOCATED_ANNOTATION, Record, dump
 from api.pod_requests import Claim, claims_of, whole
 from kube.client import Client
+from kube.connection import Connection
+from kube.credentials import find_credentials
 from kube.errors import Conflict, NotFound
+from kube.logs import set_up
 from kube.meaning import meaning_differs
 from kube.reconciler import DONE, Caches, Index, Key, Object, Outcome, Rule, Watch
+from kube.runtime import Manager
 from nodefeature.credits import memory_percentage_to_units
 from nodefeature.fields import (
     annotations_of,
@@ -38,7 +46,7 @@ from nodefeature.fields import (
     uid_of,
 )
 from nodefeature.kinds import DEVICES, POD, Kind
-from nodefeature.manufacturers import Manufacturers
+from nodefeature.manufacturers import Manufacturers, build_manufacturers
 from nodefeature.profiles import vendor_profile
 from nodefeature.resource_names import Family
 
@@ -182,3 +190,28 @@ def _legal(card: Mapping[str, Any], profile: str) -> tuple[Placement, ...]:
 
 def _age(pod: Object) -> tuple[str, str, str]:
     return as_str(at(pod, "metadata", "creationTimestamp")), namespace_of(pod), name_of(pod)
+
+
+async def _run(kubeconfig: str) -> None:
+    connection = Connection(find_credentials(kubeconfig=kubeconfig))
+    client = Client(connection, field_manager="standin-agent")
+    manager = Manager(client)
+    registry = build_manufacturers(os.environ)
+    manager.add(AgentLedger(client, manager.caches, manufacturers=registry), workers=1)
+    manager.stop_on_signals()
+    try:
+        await manager.run()
+    finally:
+        await connection.close()
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Record allocations until told to stop."""
+    parser = argparse.ArgumentParser(prog="python -m hack.devcluster.standins.agent", description=__doc__)
+    parser.add_argument("--kubeconfig", required=True, help="kubeconfig of the cluster")
+    set_up(level="INFO", style="text")
+    uvloop.run(_run(parser.parse_args(argv).kubeconfig))
+
+
+if __name__ == "__main__":
+    main()
