@@ -25,6 +25,8 @@ The tree:
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -241,7 +243,15 @@ def parse_retry_after(value: str | None) -> float | None:
 
 def transport_error(error: Exception, what: str) -> Unreachable:
     """Name a failure of the HTTP library; `what` is the request in words. Chain with `from error`."""
-    return Unreachable(f"{what}: no answer ({type(error).__name__})")
+    return Unreachable(f"{what}: no answer ({_failure(error)})")
+
+
+def _failure(error: Exception) -> str:
+    """Return what went wrong below the adapter, whose own name for a refused connection is a time-out."""
+    below = error.__cause__ or error
+    if isinstance(below, OSError) and below.errno and not isinstance(below, ssl.SSLError):
+        return os.strerror(below.errno)
+    return type(error).__name__
 
 
 def _read_status(body: bytes) -> Mapping[str, Any]:

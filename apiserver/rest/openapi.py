@@ -2,8 +2,8 @@
 
 For: the devcluster and the aggregated server. In: the catalog, documents that others wrote. Out: `/openapi/v2`,
 `/openapi/v3` and one v3 document per group version; all of them in one for people.
-Promises: every kind and its operations are named, so that kubectl knows that the server validates fields; a schema is
-shown as the resource gives it; a kind without one says so.
+Promises: every kind, its operations and what they take are named, so that kubectl knows that the server validates
+fields; a schema is shown as the resource gives it; a kind without one says so.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from apiserver.rest import status
+from apiserver.rest import openapi_v2, status
 from apiserver.rest.negotiation import clauses, encode
+from apiserver.rest.openapi_v2 import definition_name
 from apiserver.rest.request_info import RequestInfo
 from apiserver.rest.responses import Receive, Send, send_bytes
 from apiserver.rest.storage import Catalog, Resource, User
@@ -86,8 +87,7 @@ class OpenApi:
 
     def _document(self, path: str) -> dict[str, Any] | None:
         if path == "/openapi/v2":
-            info = {"title": "Kubernetes", "version": self._version}
-            return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
+            return openapi_v2.document(self._catalog.all(), self._schema_of, version=self._version)
         if path == _ROOT:
             return {
                 "paths": {key: {"serverRelativeURL": f"{_ROOT}/{key}?hash={self._hash(key)}"} for key in self._keys()}
@@ -106,7 +106,7 @@ class OpenApi:
         paths: dict[str, Any] = {}
         for resource in resources:
             paths |= _paths(resource, key)
-        schemas = {_schema_name(resource): _schema(resource) for resource in resources}
+        schemas = {definition_name(resource): _schema(resource) for resource in resources}
         base = self._known.get(key, {})
         shared = {name: schema for name, schema in self._base_schemas().items() if name.startswith(_META)}
         if _META_OBJECT in shared:
@@ -117,6 +117,10 @@ class OpenApi:
             "paths": {**paths, **base.get("paths", {})},
             "components": {"schemas": {**schemas, **shared, **_schemas_of(base)}},
         }
+
+    def _schema_of(self, resource: Resource) -> Mapping[str, Any]:
+        known: Mapping[str, Any] | None = self._base_schemas().get(definition_name(resource))
+        return known or _schema(resource)
 
     def _base_schemas(self) -> dict[str, Any]:
         return {name: schema for base in self._known.values() for name, schema in _schemas_of(base).items()}
@@ -145,11 +149,6 @@ def _gvk(resource: Resource) -> dict[str, str]:
     return {"group": resource.group, "version": resource.version, "kind": resource.kind}
 
 
-def _schema_name(resource: Resource) -> str:
-    domain = ".".join(reversed(resource.group.split("."))) if resource.group else "io.k8s.api.core"
-    return f"{domain}.{resource.version}.{resource.kind}"
-
-
 def _schema(resource: Resource) -> dict[str, Any]:
     known = (
         dict(resource.schema) if resource.schema else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -160,13 +159,15 @@ def _schema(resource: Resource) -> dict[str, Any]:
 def _paths(resource: Resource, key: str) -> dict[str, Any]:
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     base = f"/{key}{scope}/{resource.plural}"
-    content = {"schema": {"$ref": f"#/components/schemas/{_schema_name(resource)}"}}
+    content = {"schema": {"$ref": f"#/components/schemas/{definition_name(resource)}"}}
     answer = {"200": {"description": "OK", "content": {"application/json": content}}}
+    parameters = [_in_path("namespace")] if resource.namespaced else []
 
     def operations(actions: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
         return {
             method: {
                 "parameters": [_FIELD_VALIDATION] if method in _WRITES else [],
+                **_body(method, content),
                 "responses": answer,
                 "x-kubernetes-action": action,
                 "x-kubernetes-group-version-kind": _gvk(resource),
@@ -175,4 +176,20 @@ def _paths(resource: Resource, key: str) -> dict[str, Any]:
             if verb in resource.verbs
         }
 
-    return {base: operations(_ON_COLLECTIONS), f"{base}/{{name}}": operations(_ON_OBJECTS)}
+    return {
+        base: {**operations(_ON_COLLECTIONS), "parameters": parameters},
+        f"{base}/{{name}}": {**operations(_ON_OBJECTS), "parameters": [*parameters, _in_path("name")]},
+    }
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "uniqueItems": True}}
+
+
+def _body(method: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    if method in ("post", "put"):
+        return {"requestBody": {"required": True, "content": {"application/json": content}}}
+    if method == "patch":
+        anything = {"schema": {"type": "object"}}
+        return {"requestBody": {"required": True, "content": {"application/merge-patch+json": anything}}}
+    return {}

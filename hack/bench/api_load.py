@@ -26,13 +26,13 @@ class Load:
     def __init__(self, binary: Path, kubeconfig: Path, log: Path) -> None:
         self._binary = binary
         self._kubeconfig = kubeconfig
-        self._log = log
+        self.log = log
 
     def run(self, load: str, path: str, *, while_open: Callable[[], None] | None = None, **flags: object) -> Result:
         """Run one; `while_open` is called once the watches of `watch` are open."""
         command = [str(self._binary), load, "-kubeconfig", str(self._kubeconfig), "-path", path]
         command += [word for name, value in flags.items() for word in (f"-{name}", str(value))]
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             if while_open is not None and process.stdout is not None and process.stdin is not None:
@@ -44,7 +44,7 @@ class Load:
         finally:
             process.kill()
         if process.returncode:
-            lines = "\n".join(self._log.read_text(errors="replace").splitlines()[-10:])
+            lines = "\n".join(self.log.read_text(errors="replace").splitlines()[-10:])
             raise LoadFailed(f"load {load} {path} ended with {process.returncode}:\n{lines}")
         result: Result = json.loads(told)
         return result

@@ -6,6 +6,7 @@ Each row breaks a real connection the way a network does and asks what the layer
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -183,5 +184,21 @@ def test_a_stream_that_is_left_does_not_hold_up_the_close() -> None:
             async with client.watch(NODE, "", ListOptions(), timeout_s=300, initial=False, first_s=2) as chunks:
                 await anext(chunks)
             assert asyncio.get_running_loop().time() - began < 1
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_connection_is_named_so() -> None:
+    async def scenario() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # bound and not listening: every connection is refused
+            server = f"http://127.0.0.1:{taken.getsockname()[1]}"
+            connection = Connection(StaticCredentials(Credentials(server=server)))
+            try:
+                with pytest.raises(Unreachable) as caught:
+                    await Client(connection).patch(NODE, "n1", {})
+            finally:
+                await connection.close()
+        assert str(caught.value) == "patch nodes n1: no answer (Connection refused)"
 
     asyncio.run(scenario())

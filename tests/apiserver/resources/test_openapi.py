@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -100,5 +101,29 @@ def test_the_devclusters_own_document_is_renamed() -> None:
         found = await document(openapi, "/openapi/v3/apis/worker.gpustack.ai/v1")
         assert "ai.gpustack.worker.v1.Devices" in found["components"]["schemas"]
         assert "v1alpha1" not in str(found["paths"])
+
+    run(test)
+
+
+def test_version_2_names_every_kind_and_refers_to_nothing_outside() -> None:
+    async def test(server: Server) -> None:
+        resources = build_resources(server.context)
+        server.wire.faults.append(
+            lambda request: httpx.Response(200, json=UPSTREAM) if request.url.path.startswith("/openapi/") else None
+        )
+        openapi = OpenApi(Catalog(resources), "v1", bases=crd_documents(server.context))
+        found = await document(openapi, "/openapi/v2")
+        definitions = found["definitions"]
+        for resource in resources:
+            name = f"{'.'.join(reversed(resource.group.split('.')))}.v1.{resource.kind}"
+            assert definitions[name]["x-kubernetes-group-version-kind"][0]["kind"] == resource.kind
+            assert f"{name}List" in definitions
+        assert definitions["ai.gpustack.worker.v1.Instance"]["description"] == "from upstream"
+        assert definitions["ai.gpustack.worker.v1.InstanceSSHPublicKey"]["properties"]["spec"]["properties"]["data"]
+        targets = set(re.findall(r'"\$ref":"#/definitions/([^"]+)"', orjson.dumps(found).decode()))
+        assert targets <= set(definitions)
+        assert "allOf" not in orjson.dumps(found).decode()
+        one = found["paths"]["/apis/worker.gpustack.ai/v1/namespaces/{namespace}/instancesshpublickeys/{name}"]
+        assert set(one) == {"get", "put", "patch", "delete", "parameters"}
 
     run(test)
