@@ -90,7 +90,10 @@ async def _created(request: Request, world: World) -> Answer:
     node = await _node_problems(as_str(spec.get("nodeName")), world)
     if isinstance(node, Answer):
         return node
-    problems = [*instance_problems(request.without_status), *pool, *node, *_host_problems(spec, {}, world)]
+    shape = instance_problems(request.without_status)
+    if as_bool(spec.get("stop")):  # what it asks for is judged when it starts
+        shape = [found for found in shape if not found.path.startswith("spec.resources")]
+    problems = [*shape, *pool, *node, *_host_problems(spec, {}, world)]
     return refused(request, INSTANCE, [*problems, *guarded_problems(spec.get("env"), "spec.env")])
 
 

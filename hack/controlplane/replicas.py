@@ -26,10 +26,23 @@ from hack.controlplane.manifests import SYSTEM_NAMESPACE, namespace_manifest
 from hack.controlplane.product import Account
 from hack.controlplane.tools import CLIENTS
 from nodefeature.fields import as_maps, at
-from nodefeature.kinds import API_SERVICE, NAMESPACE
+from nodefeature.kinds import (
+    API_SERVICE,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    NAMESPACE,
+    VALIDATING_ADMISSION_POLICY,
+    VALIDATING_ADMISSION_POLICY_BINDING,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 
 ACCOUNT = Account(name="gpustack-operator-apiserver")
 NAMES = ("v1.gpustack.ai", "v1.worker.gpustack.ai")
+ADMISSION = (
+    (MUTATING_WEBHOOK_CONFIGURATION, ("gpustack-worker-mutation",)),
+    (VALIDATING_WEBHOOK_CONFIGURATION, ("gpustack-worker-validation",)),
+    (VALIDATING_ADMISSION_POLICY, ("gpustack-accelerator-allocations", "gpustack-agents-own-node")),
+    (VALIDATING_ADMISSION_POLICY_BINDING, ("gpustack-accelerator-allocations", "gpustack-agents-own-node")),
+)
 REPLICAS = ("a", "b")
 WAIT_S = 60.0
 
@@ -113,9 +126,10 @@ class Replicas:
             self.stop(name, kill=True)
         self._service.kill()
         self._service.wait()
-        for name in NAMES:
-            if self.admin.get(API_SERVICE, name) is not None:
-                self.admin.delete(API_SERVICE, name)
+        for kind, names in ((API_SERVICE, NAMES), *ADMISSION):
+            for name in names:
+                if self.admin.get(kind, name) is not None:
+                    self.admin.delete(kind, name)
         if self.admin.get(NAMESPACE, SYSTEM_NAMESPACE) is not None:
             self.admin.delete(NAMESPACE, SYSTEM_NAMESPACE)
         self.until(lambda: self.admin.get(NAMESPACE, SYSTEM_NAMESPACE) is None, "the namespace is gone")

@@ -172,7 +172,8 @@ def test_host_access(row: Row) -> None:
 
 
 def test_host_access_is_wired() -> None:
-    asks: dict[str, Any] = {"privileged": True, "additionalVolumes": [{"mountPath": "/m", "hostPath": {"path": "/mnt"}}]}
+    paths = [{"mountPath": "/m", "hostPath": {"path": "/mnt"}}]
+    asks: dict[str, Any] = {"privileged": True, "additionalVolumes": paths}
     fresh = validate(instance(**asks))
     assert fresh.refusal is not None
     assert [cause["field"] for cause in fresh.refusal.details["causes"]] == [
