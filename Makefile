@@ -88,6 +88,10 @@ bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="10
 bench-agent: setup ## Measure the node agent's Allocate; 10,000 allocations by chance (ALLOCATIONS=500)
 	@$(BIN)/python -m tests.bench $(if $(ALLOCATIONS),--allocations $(ALLOCATIONS))
 
+.PHONY: bench-admission
+bench-admission: setup ## Measure gate 3 at 500 waiting Workloads on 1,000 nodes of eight cards
+	@$(BIN)/python -m tests.bench.admission_gate
+
 .PHONY: clean
 clean: ## Remove what the targets above have made
 	@rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
