@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from apiserver.authn.access_review import AccessReviews
+from apiserver.authn.request_header import Trust, user_from_headers
 from apiserver.rest.access import Attributes
 from apiserver.rest.request_info import parse
 from apiserver.rest.status import Refusal
@@ -185,3 +186,29 @@ def test_rights_that_a_url_does_not_show() -> None:
         assert not await reviews.allows(User("eve"), create)
 
     asyncio.run(test())
+
+
+def test_what_the_front_proxy_says_of_a_user_is_what_is_asked_about() -> None:
+    async def test() -> dict[str, Any]:
+        clock, wire = VirtualClock(), Wire(YES)
+        reviews = AccessReviews(client_over(wire, clock), clock, allowed_ttl_s=10, denied_ttl_s=10)
+        headers = [
+            (b"x-remote-user", b"bob"),
+            (b"x-remote-uid", b"u1"),
+            (b"x-remote-group", b"dev"),
+            (b"x-remote-group", b"ops"),
+            (b"x-remote-extra-authentication.kubernetes.io%2fcredential-id", b"JTI=1"),
+            (b"x-remote-extra-scopes", b"a"),
+            (b"x-remote-extra-scopes", b"b"),
+        ]
+        names = {"user_headers": ("x-remote-user",), "uid_headers": ("x-remote-uid",)}
+        trust = Trust(**names, group_headers=("x-remote-group",), extra_prefixes=("x-remote-extra-",))
+        user = user_from_headers(headers, trust)
+        assert user is not None
+        await reviews.authorize(user, parse("GET", f"{G}/instances".encode(), b""))
+        spec: dict[str, Any] = orjson.loads(wire.requests[0].content)["spec"]
+        return spec
+
+    spec = asyncio.run(test())
+    assert (spec["user"], spec["uid"], spec["groups"]) == ("bob", "u1", ["dev", "ops"])
+    assert spec["extra"] == {"authentication.kubernetes.io/credential-id": ["JTI=1"], "scopes": ["a", "b"]}
