@@ -105,8 +105,10 @@ def demands_of(
             lost["unresolved"].append((flavor, role))
         else:
             needs = pod_needs(spec, registry, key=key)
-            hosts = hosts_of(assignment, node_of)
-            groups.append(PodGroup(role, flavor, needs, count, hosts, constraints_of(spec), spec))
+            hosts = hosts_of(assignment, node_of) or ()
+            # An assignment that does not name a host for every Pod says nothing.
+            named = hosts if sum(pods for _, pods in hosts) >= count else None
+            groups.append(PodGroup(role, flavor, needs, count, named, constraints_of(spec), spec))
     return Demands(tuple(groups), **{kind: tuple(found) for kind, found in lost.items()})
 
 

@@ -177,5 +177,12 @@ def test_hosts_of_a_topology_assignment(topology: Any, want: Any) -> None:
     assert hosts_of({"topologyAssignment": topology}, lambda host: f"node-of-{host}") == want
 
 
+def test_hosts_that_are_fewer_than_the_pods_say_nothing() -> None:
+    def hosts(named: dict[str, int]) -> Any:
+        return demands(gate_workload("w", gate_pod_set({GPU: "1"}, count=2), hosts=named)).groups[0].hosts
+
+    assert [hosts({}), hosts({"a": 1}), hosts({"a": 2})] == [None, None, (("node-of-a", 2),)]
+
+
 def test_flavor_key() -> None:
     assert [flavor_key(FLAVORS[FLAVOR]), flavor_key(FLAVORS["two-keys"]), flavor_key({})] == ["nvidia-a10g", "", ""]
