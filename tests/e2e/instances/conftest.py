@@ -1,6 +1,7 @@
 """The whole product beside the control plane: controllers, API server with its webhooks, three machines.
 
-Allocations are recorded by the stand-in agent: kwok's kubelets ask no device plugin.
+Allocations are recorded by the stand-in agent, under the agents' account (nobody else may): kwok's kubelets ask no device
+plugin.
 """
 
 from __future__ import annotations
@@ -52,7 +53,13 @@ def boxes(control_plane: ControlPlane, api: Replicas) -> Iterator[Cluster]:
     product.start_controllers()
     log = (product.folder / "agent.log").open("ab")
     agent = subprocess.Popen(
-        [sys.executable, "-m", "hack.devcluster.standins.agent", "--kubeconfig", str(control_plane.kubeconfig)],
+        [
+            sys.executable,
+            "-m",
+            "hack.devcluster.standins.agent",
+            "--kubeconfig",
+            str(product.folder / "agent.kubeconfig"),
+        ],
         cwd=REPOSITORY,
         stdout=log,
         stderr=subprocess.STDOUT,
