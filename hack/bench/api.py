@@ -7,6 +7,7 @@ Reads and watches go to one replica alone, so that its memory, CPU and loop are 
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import sys
@@ -22,7 +23,7 @@ from hack.bench.api_replica import Replica
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.manifests import namespace_manifest
 from hack.controlplane.pki import Pki
-from hack.controlplane.replicas import Replicas
+from hack.controlplane.replicas import REPLICAS, Replicas
 
 NAMESPACE = "bench"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -35,6 +36,7 @@ FORMS = {
 }
 OBJECT_BYTES = 1300
 KILL_EVERY_S = 30.0
+TIMES = ("--shutdown-delay-duration", "5s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ class ApiBench:
             self._list(replica, form, query, accept)
         self._get(replica)
         self._watch(replica)
-        self.replicas.start("b")
+        self.replicas.start("b", *TIMES)
         self.replicas.until(self.replica("b").is_ready, "the second replica is ready")
         self._write()
         if self.sizes.churn_s:
@@ -119,7 +121,7 @@ class ApiBench:
         say("start")
         for what in ("first start to Ready", "start to Ready"):
             started = time.monotonic()
-            self.replicas.start("a", "--shutdown-delay-duration", "5s")
+            self.replicas.start("a", *TIMES)
             self.replicas.until(self.replica("a").is_ready, "ready")
             self.rows.append(Row(what, 0, time.monotonic() - started, "s", "3 s"))
             self.replicas.until_available()
@@ -170,7 +172,11 @@ class ApiBench:
         say(f"{self.sizes.watchers} watches")
         held: list[float] = []
         before = replica.memory_mib()
-        flags = {"direct": self.ways["v1alpha1"], "clients": self.sizes.watchers, "seconds": self.sizes.watch_s}
+        flags: dict[str, Any] = {
+            "direct": self.ways["v1alpha1"],
+            "clients": self.sizes.watchers,
+            "seconds": self.sizes.watch_s,
+        }
         direct = self.load.run("watch", self.ways["v1alpha1"], while_open=lambda: None, **flags)
         ours = self.load.run(
             "watch", self.ways["v1"], while_open=lambda: held.append(replica.memory_mib() - before), **flags
@@ -185,7 +191,7 @@ class ApiBench:
 
     def _write(self) -> None:
         say(f"{self.sizes.rate:.0f} writes a second")
-        flags = {"rate": self.sizes.rate, "seconds": self.sizes.write_s, "clients": 64}
+        flags: dict[str, Any] = {"rate": self.sizes.rate, "seconds": self.sizes.write_s, "clients": 64}
         direct = self.load.run("write", self.ways["v1alpha1"], template=self.templates["v1alpha1"], **flags)
         ours = self.load.run("write", self.ways["v1"], template=self.templates["v1"], **flags)
         self.rows += [
@@ -230,13 +236,14 @@ def churn(
     over = threading.Event()
 
     def disturb() -> None:
-        names = ("a", "b")
-        turn = 0
-        while not over.wait(every_s):
-            name = names[turn % 2]
+        for turn in itertools.count():
+            if over.wait(every_s):
+                return
+            name = REPLICAS[turn % 2]
             replicas.stop(name, kill=kill)
-            replicas.start(name, "--shutdown-delay-duration", "5s")
-            turn += 1
+            replicas.start(name, *TIMES)
+            # As in a rolling update: the next one ends only when this one is back.
+            replicas.until(lambda name=name: replicas.is_ready(name), f"{name} is back")  # type: ignore[misc]  # bound
 
     disturber = threading.Thread(target=disturb, name="disturb")
     disturber.start()

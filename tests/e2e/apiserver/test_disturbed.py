@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ EVERY_S = 12.0
 @row("mixed load with one of two replicas ending", "the full length is `make bench-api`'s")
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
 def test_nothing_is_lost(
-    pair: Replicas, namespace: str, tmp_path: Path, how: str, record_property: pytest.RecordProperty
+    pair: Replicas, namespace: str, tmp_path: Path, how: str, record_property: Callable[[str, object], None]
 ) -> None:
     template = tmp_path / "instance.json"
     template.write_text(json.dumps(instance("v1")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_a_namespace_with_instances_goes(pair: Replicas) -> None:
 
 
 @row("namespace deletion after our server was down", "the namespace controller looks again after up to 60 s")
-def test_a_namespace_waits_for_our_server(pair: Replicas, record_property: pytest.RecordProperty) -> None:
+def test_a_namespace_waits_for_our_server(pair: Replicas, record_property: Callable[[str, object], None]) -> None:
     pair.admin.apply(namespace_manifest("patient"))
     pair.kubectl("create", "-n", "patient", "-f", "-", stdin=text(*[instance(name) for name in LETTERS]))
     for name in ("a", "b"):

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ DOCUMENT = "/apis/worker.gpustack.ai/v1/openapi.json"
 
 @row("schemathesis over our OpenAPI document", "summary in build/schemathesis.txt")
 def test_every_answer_is_a_status_or_an_object(
-    pair: Replicas, tmp_path: Path, record_property: pytest.RecordProperty
+    pair: Replicas, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     document = tmp_path / "openapi.json"
     document.write_text(json.dumps(pair.raw(DOCUMENT)))

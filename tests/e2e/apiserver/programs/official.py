@@ -13,7 +13,9 @@ VERSION = "worker.gpustack.ai/v1"
 
 def main(kubeconfig: str, namespace: str) -> None:
     """Create, read, change, follow and delete an Instance."""
-    client = dynamic.DynamicClient(config.new_client_from_config(kubeconfig))
+    client = dynamic.DynamicClient(  # type: ignore[no-untyped-call]  # the library has no types
+        config.new_client_from_config(kubeconfig)  # type: ignore[no-untyped-call]  # the library has no types
+    )
     found = client.resources.get(api_version=VERSION, kind="Instance")
     one = {"name": "made", "namespace": namespace}
     merge = {**one, "content_type": "application/merge-patch+json"}
