@@ -6,6 +6,7 @@ Promises:
   - a pass that hears what the last one heard costs nothing and writes nothing;
   - what could not be published is tried again, more and more slowly, until it is; then it is written once;
   - until any manufacturer has answered nothing is published, and `unready` says why;
+  - objects that somebody else touched are compared again when `look_again` says so, and never by the clock;
   - a change and a trouble are logged once, when they begin.
 """
 
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from devicemanager.answers import Detector
@@ -43,8 +45,6 @@ class AgentOptions:
 
     detection: DetectionOptions
     period_s: float = 15.0
-    # Objects deleted or edited by others come back within this time.
-    resync_s: float = 300.0
     # Failed publishing is repeated after `period_s`, then twice as long, up to this.
     slowest_retry_s: float = 120.0
     no_fast_failed: bool = False
@@ -79,12 +79,17 @@ class Agent:
         self._seen: Look | None = None
         self._published: Detection | None = None
         self._due = clock.now()
+        self._reread: Callable[[], Known | None] | None = None
         self._failures = 0
 
     @property
     def unready(self) -> str:
         """Say why this agent is not ready; empty when it is."""
         return self.trouble or unready_reason(self.detection)
+
+    def look_again(self, read: Callable[[], Known | None]) -> None:
+        """Compare the node's objects with its cards at the next pass; `read` returns them from a cache."""
+        self._due, self._reread = self._clock.now(), read
 
     async def run(self) -> None:
         """Look and publish until cancelled."""
@@ -109,9 +114,13 @@ class Agent:
         changed = self.detection != self._published
         if now < self._due and (self._failures or not changed):
             return
+        reread, self._reread = self._reread, None
         try:
             done = await self._publisher.publish(
-                self.node_name, self.detection, create_empty=self._options.no_fast_failed, known=known
+                self.node_name,
+                self.detection,
+                create_empty=self._options.no_fast_failed,
+                known=known or (reread() if reread else None),
             )
         except OperatorError as refused:
             self._failed(str(refused), now)
@@ -123,7 +132,8 @@ class Agent:
         self._say_trouble("")
         self._failures = 0
         self._published = self.detection
-        self._due = now + self._options.resync_s * self._rng.uniform(0.9, 1.1)
+        # From here on only cards that changed or objects that were touched ask for another look.
+        self._due = self._clock.now() if self._reread else math.inf
 
     def _judge(self, seen: Look) -> None:
         if seen == self._seen:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,10 +22,12 @@ from devicemanager.detectors.host import HostDetector
 from devicemanager.detectors.recorded import RecordedDetector, load_fleet
 from devicemanager.fleet import FleetPlugins
 from devicemanager.node import PluginOptions
+from devicemanager.own_objects import OwnObjects, selections
 from devicemanager.publisher.devices import canonical_groups
 from devicemanager.publisher.publish import Publisher
 from kube.client import Client
 from kube.clock import Clock
+from kube.runtime import Manager
 from kube.tasks import Health
 from nodefeature.manufacturers import Manufacturers
 
@@ -61,7 +63,10 @@ async def serve_node(
     agent = Agent(node_name, detector, Publisher(client, clock, namespace=namespace), clock, options)
     if health is not None:
         health.add_check("cards", lambda: agent.unready)
-    await agent.run()
+    objects = _objects(client, clock, {node_name: agent}, namespace=namespace, node=node_name)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(objects.run(), name="objects")
+        group.create_task(agent.run(), name="cards")
 
 
 async def serve_fleet(
@@ -79,13 +84,22 @@ async def serve_fleet(
     agents = FleetAgent(client, clock, detectors, options, namespace=namespace)
     if health is not None:
         health.add_check("cards", lambda: f"{left} nodes left" if (left := len(agents.waiting)) else "")
+    objects = _objects(client, clock, {agent.node_name: agent for agent in agents.agents}, namespace=namespace)
     async with asyncio.TaskGroup() as group:
+        group.create_task(objects.run(), name="objects")
         group.create_task(agents.run(), name="cards")
         if plugins is not None:
             served = FleetPlugins(client, clock, detectors, plugins)
             if health is not None:
                 served.watch_over(health)
             group.create_task(served.run(), name="plugins")
+
+
+def _objects(client: Client, clock: Clock, agents: Mapping[str, Agent], *, namespace: str, node: str = "") -> Manager:
+    """Return the watches that wake agents whose objects were touched."""
+    manager = Manager(client, selections=selections(namespace, node), clock=clock)
+    manager.add(OwnObjects(manager.caches, agents, namespace=namespace))
+    return manager
 
 
 async def detect_once(detector: Detector, options: DetectionOptions) -> Detection:

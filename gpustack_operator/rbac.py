@@ -24,6 +24,7 @@ from controllers import RECONCILERS, node_feature_rule
 from controllers.selections import selections
 from devicemanager.exporter.exporter import RBAC as EXPORTER_RBAC
 from devicemanager.ledger.publishing import LedgerPublisher
+from devicemanager.own_objects import OwnObjects
 from devicemanager.publisher.publish import RBAC as AGENT_RBAC
 from gpustack_operator.config import PROCESSES, SYSTEM_NAMESPACE, ElectionOptions
 from kube.reconciler import Reconciler, Rule, Selection
@@ -169,7 +170,8 @@ def _api_server(namespace: str) -> dict[Scope, frozenset[str]]:
 
 
 def _device_manager(namespace: str) -> dict[Scope, frozenset[str]]:
-    return summed(narrowed(rule, {}, namespace) for rule in (*AGENT_RBAC, *LedgerPublisher.RBAC, *EXPORTER_RBAC))
+    declared = (*AGENT_RBAC, *OwnObjects.RBAC, *LedgerPublisher.RBAC, *EXPORTER_RBAC)
+    return summed(narrowed(rule, {}, namespace) for rule in declared)
 
 
 def _lease(namespace: str) -> dict[Scope, frozenset[str]]:

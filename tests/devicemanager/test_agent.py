@@ -13,7 +13,7 @@ import pytest
 
 from devicemanager.agent import Agent, AgentOptions, FleetAgent, NodeNameMissing
 from devicemanager.answers import Answer, Bus, Empty, Failed, Found
-from devicemanager.publisher.publish import Publisher
+from devicemanager.publisher.publish import Known, Publisher
 from kube.errors import Unreachable
 from nodefeature.fields import at
 from nodefeature.kinds import DEVICES, NODE, NODE_FEATURE
@@ -125,17 +125,41 @@ def test_a_settled_agent_writes_nothing_and_reads_little() -> None:
     assert len(api.reads) <= 4 * 4
 
 
-def test_deleted_objects_come_back_at_the_next_resync() -> None:
+def test_touched_objects_are_compared_at_the_next_pass_without_reading_them_again() -> None:
+    api, clock = cluster(), VirtualClock()
+    agent = agent_of(api, clock, FOUR)
+
+    def cached() -> Known:
+        stored = api.get(NODE_FEATURE, "gpu-a-gpustack-device-manager", "gpustack-system")
+        return Known(api.get(NODE, "gpu-a") or {}, stored, api.get(DEVICES, "gpu-a"))
+
+    async def scenario() -> None:
+        await agent.step()
+        read = len(api.reads)
+        agent.look_again(cached)
+        await running(clock, agent.run, 15)
+        assert (len(api.reads), agent.writes) == (read, 3), "nothing differs"
+        api.remove(DEVICES, "gpu-a")
+        agent.look_again(cached)
+        await running(clock, agent.run, 15)
+        assert len(api.reads) == read
+
+    asyncio.run(scenario())
+    assert card_count(api) == 4
+
+
+def test_a_settled_agent_asks_nothing_for_hours() -> None:
     api, clock = cluster(), VirtualClock()
     agent = agent_of(api, clock, FOUR)
 
     async def scenario() -> None:
         await agent.step()
-        api.remove(DEVICES, "gpu-a")
-        await running(clock, agent.run, *[15.0] * 23)
+        read = len(api.reads)
+        await running(clock, agent.run, *[15.0] * 720)
+        assert len(api.reads) == read
 
     asyncio.run(scenario())
-    assert card_count(api) == 4
+    assert agent.writes == 3
 
 
 def test_an_outage_of_an_hour_ends_in_one_publish() -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.crds import crd_manifests
-from hack.controlplane.admin import Object
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.manifests import SYSTEM_NAMESPACE, namespace_manifest
 from hack.controlplane.product import OPERATOR, Account
@@ -69,9 +68,6 @@ class Product:
                 check=True,
             )
             path.write_text(self._control_plane.product_kubeconfig(rbac.stdout, account).read_text())
-        # Only a fleet's agents, many in one process, read what is there in bulk; a node's own agent never does.
-        for obj in _bulk_reader():
-            admin.apply(obj)
 
     def start_controllers(self, name: str = "controllers", *flags: str, kubeconfig: Path | None = None) -> None:
         """Start one replica of the controllers."""
@@ -161,24 +157,6 @@ class Product:
             self.check()
             assert time.monotonic() < deadline, f"{name} did not say {text} {count} times within {timeout_s:.0f} s"
             time.sleep(0.1)
-
-
-def _bulk_reader() -> tuple[Object, ...]:
-    api, name = "rbac.authorization.k8s.io", "e2e-bulk-reader"
-    rules: list[Object] = [
-        {"apiGroups": [group], "resources": [resource], "verbs": ["list"]}
-        for group, resource in (("", "nodes"), ("nfd.k8s-sigs.io", "nodefeatures"), ("worker.gpustack.ai", "devices"))
-    ]
-    role: Object = {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
-    subject = {"kind": "ServiceAccount", "name": AGENT.name, "namespace": AGENT.namespace}
-    binding: Object = {
-        "apiVersion": f"{api}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": name},
-        "subjects": [subject],
-    }
-    return role, binding
 
 
 def _is_established(crd: object) -> bool:
