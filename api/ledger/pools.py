@@ -3,7 +3,8 @@
 For: the device plugin, and the kubelet stand-in that advertises for it (spec 06 §4).
 In: a raw Devices object and the registry. Out: extended resource names with the number of tokens behind each.
 Promises: a manufacturer with a group on the node has all its pools, empty ones as 0; cards in partition mode count in
-`.partitioned` alone; health is no matter of capacity (the kubelet subtracts unhealthy tokens from allocatable).
+`.partitioned` and may be seen; health is no matter of capacity (the kubelet subtracts unhealthy tokens from
+allocatable).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from nodefeature.fields import as_str
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.resource_names import Family, resource_of
 
-_POOLS = (Family.EXCLUSIVE, Family.SHARED, Family.SLICED, Family.PARTITIONED)
+_POOLS = (Family.EXCLUSIVE, Family.SHARED, Family.SLICED, Family.PARTITIONED, Family.VISIBILITY)
+_VISIBLE_PER_CARD = 512
+"""As many as an agent offers where its message has room; who sees a card holds nothing of it."""
 
 
 def pool_names(registry: Manufacturers, manufacturer: str) -> tuple[str, ...]:
@@ -43,9 +46,11 @@ def device_pools(devices: Mapping[str, Any], registry: Manufacturers) -> dict[st
 
 
 def _tokens(card: Mapping[str, Any]) -> dict[Family, int]:
+    tokens = {Family.VISIBILITY: _VISIBLE_PER_CARD}
     if is_partitioned(card):
-        return {Family.PARTITIONED: physical_ceiling(card)}
-    tokens = {Family.SLICED: logical_ceiling(card)} if is_sliceable(card) else {}
+        return tokens | {Family.PARTITIONED: physical_ceiling(card)}
+    if is_sliceable(card):
+        tokens[Family.SLICED] = logical_ceiling(card)
     if is_whole_capable(card):
         tokens |= {Family.EXCLUSIVE: 1, Family.SHARED: SHARES_PER_CARD}
     return tokens

@@ -36,7 +36,9 @@ WHOLE: dict[str, Any] = {"logicalSliced": {}, "physicalSliced": {}}
 )
 def test_pools(manufacturer: str, cards: list[dict[str, Any]], want: dict[str, int]) -> None:
     base = REGISTRY.base(manufacturer)
-    assert device_pools(devices(manufacturer, *cards), REGISTRY) == {base + suffix: n for suffix, n in want.items()}
+    pools = {base + suffix: n for suffix, n in want.items()}
+    pools[f"device.gpustack.ai/{manufacturer}.visibility"] = 512 * len(cards)
+    assert device_pools(devices(manufacturer, *cards), REGISTRY) == pools
 
 
 def test_groups_of_one_manufacturer_add_up() -> None:
@@ -51,4 +53,9 @@ def test_unknown_and_broken_groups_have_no_pool(junk: dict[str, Any]) -> None:
 
 def test_pool_names() -> None:
     assert pool_names(REGISTRY, "acme") == ()
-    assert pool_names(REGISTRY, "ascend") == ("huawei.com/npu", "huawei.com/npu.shared", "huawei.com/npu.sliced")
+    assert pool_names(REGISTRY, "ascend") == (
+        "huawei.com/npu",
+        "huawei.com/npu.shared",
+        "huawei.com/npu.sliced",
+        "device.gpustack.ai/ascend.visibility",
+    )

@@ -35,7 +35,7 @@ CARD = {"id": "a", "index": 0, "status": {"logicalSliced": {"count": 4}}}
     ("capacity", "groups", "changed"),
     [
         ({}, [], {}),
-        ({"cpu": "4"}, [{"manufacturer": "nvidia", "id": "t4", "accelerators": [CARD]}], {"1", "10", "4"}),
+        ({"cpu": "4"}, [{"manufacturer": "nvidia", "id": "t4", "accelerators": [CARD]}], {"1", "10", "4", "512"}),
         ({"nvidia.com/gpu": "8"}, [], {"0"}),
         ({"nvidia.com/gpu": "0"}, [], set()),
         ({"example.com/cards": "8"}, [], set()),
