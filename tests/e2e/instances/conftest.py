@@ -1,7 +1,6 @@
 """The whole product beside the control plane: controllers, API server with its webhooks, three machines.
 
-Allocations are recorded by the stand-in agent, under the agents' account (nobody else may): kwok's kubelets ask no device
-plugin.
+Allocations are recorded by the stand-in agent, under the agents' account (nobody else may): kwok asks no device plugin.
 """
 
 from __future__ import annotations
