@@ -35,7 +35,7 @@ def gate_devices(
     shown = {k: v for k, v in device_flavor()["spec"]["nodeLabels"].items() if not k.endswith(".count")}
     return devices(
         name,
-        group("nvidia", "a10g", logical_cards(cards)),
+        group("nvidia", "a10g", logical_cards(cards), memory=24_576),
         ledger=[{"id": "a10g", "manufacturer": "nvidia", "accelerators": ledger}],
         labels={**shown, **(labels or {})},
     )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def said(workload: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((check for check in checks if check.get("name") == CHECK), {})
 
 
-def until(cluster: Cluster, holds: Any, what: str, timeout_s: float = ASKED_AGAIN_S) -> None:
+def until(cluster: Cluster, holds: Callable[[], bool], what: str, timeout_s: float = ASKED_AGAIN_S) -> None:
     """Wait for something about several objects."""
     deadline = time.monotonic() + timeout_s
     while not holds():
@@ -178,14 +179,18 @@ def test_b006_evictions_and_verdicts_race(gate: Cluster) -> None:
             for active in (False, True):
                 gate.admin.patch(WORKLOAD, name_of(workload), {"spec": {"active": active}}, TEAM)
                 time.sleep(rng.uniform(0, 0.2))
-        until(gate, lambda name=name: admitted(gate, name) == [name] or _gone(gate, name), f"{name} is asked again")
+        until(gate, partial(_is_settled, gate, name), f"{name} is asked again")
         gate.admin.delete(POD, name, TEAM, grace_s=0)
-        until(gate, lambda name=name: not workload_of(gate, name), f"the Workload of {name} goes")
+        until(gate, partial(_is_let_go, gate, name), f"the Workload of {name} goes")
 
 
-def _gone(cluster: Cluster, pod: str) -> bool:
-    """Say whether Kueue deleted an evicted Pod, as it does with those that had started."""
-    return cluster.admin.get(POD, pod, TEAM) is None
+def _is_settled(cluster: Cluster, pod: str) -> bool:
+    """Say whether a Pod is admitted, or deleted by Kueue as it does with evicted ones that had started."""
+    return admitted(cluster, pod) == [pod] or cluster.admin.get(POD, pod, TEAM) is None
+
+
+def _is_let_go(cluster: Cluster, pod: str) -> bool:
+    return not workload_of(cluster, pod)
 
 
 def test_fit_labels_follow_the_ledger(gate: Cluster) -> None:
