@@ -32,6 +32,7 @@ log = logging.getLogger("kubelet")
 
 _PAUSE_S = 0.5
 _WRITERS = 8
+_NO_CARDS: Object = {"spec": {"groups": []}}
 
 
 def status_change(node: Object, devices: Object, registry: Manufacturers) -> Object:
@@ -42,7 +43,8 @@ def status_change(node: Object, devices: Object, registry: Manufacturers) -> Obj
         name: str(pools.get(name, 0))
         for manufacturer in registry.names
         for name in pool_names(registry, manufacturer)
-        if name in pools or capacity.get(name, "0") != "0"  # a plugin that finds nothing leaves a 0 behind
+        # A plugin that finds nothing leaves a 0 behind; where none ever was, an amount is somebody else's.
+        if name in pools or (devices and capacity.get(name, "0") != "0")
     }
     changed = {name: amount for name, amount in advertised.items() if capacity.get(name) != amount}
     copied = allocatable_change({"status": {**as_map(node.get("status")), "capacity": {**capacity, **changed}}})
@@ -96,7 +98,9 @@ class Kubelets:
         """Remember what became of an object, and ask for its node to be looked at."""
         name = name_of(obj)
         with self._change:
-            if gone:
+            if gone and kind == DEVICES:
+                self._seen[kind][name] = _NO_CARDS
+            elif gone:
                 self._seen[kind].pop(name, None)
             else:
                 self._seen[kind][name] = obj

@@ -88,8 +88,10 @@ class Supervisor:
 
     def obituary(self, name: str) -> str:
         """Return a process's name, how it ended where that is known, and its last log lines."""
-        child = self._children.get(name)
-        code = child.poll() if child is not None else None
+        child, code = self._children.get(name), None
+        if child is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = child.wait(_KILL_S)  # its first thread may be gone before its last
         how = "ended" if code is None else (f"was ended by signal {-code}" if code < 0 else f"ended with {code}")
         return f"{name} {how}; last lines of {self._layout.log(name)}:\n{self.tail(name)}"
 

@@ -3,7 +3,8 @@
 For: `build`, and every start, which asks for a binary or a manifest by name.
 In: `tools/<tool>/go.mod` with its `tool` directives and `go.sum`. Out: `<cache>/<tool>-<version>-<key>/{bin,share}`.
 Promises: the key covers go.mod, go.sum, sources of our own and the build's flags, so a changed version is never served
-from an old folder; a folder is put in place in one step, so a broken build leaves nothing behind; without Go a built cache still serves.
+from an old folder; a folder is put in place in one step, so a broken build leaves nothing behind; without Go a built
+cache still serves.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[Cluster]:
     yield cluster
     product.stop_all()
     cluster.leave(*cluster.machines)
+    product.uninstall()
     assert not cluster.refused()
 
 

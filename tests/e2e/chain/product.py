@@ -20,7 +20,7 @@ from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.manifests import SYSTEM_NAMESPACE, namespace_manifest
 from hack.controlplane.product import OPERATOR, Account
 from nodefeature.fields import as_maps, as_str, at, name_of
-from nodefeature.kinds import CUSTOM_RESOURCE_DEFINITION
+from nodefeature.kinds import ADMISSION_CHECK, CUSTOM_RESOURCE_DEFINITION, NODE_FEATURE_RULE
 
 AGENT = Account(name="gpustack-operator-device-manager")
 USERS = (OPERATOR.user, AGENT.user)
@@ -68,6 +68,12 @@ class Product:
                 check=True,
             )
             path.write_text(self._control_plane.product_kubeconfig(rbac.stdout, account).read_text())
+
+    def uninstall(self) -> None:
+        """Take away what our processes installed and nothing else owns; CRDs and accounts stay."""
+        for kind in (NODE_FEATURE_RULE, ADMISSION_CHECK):
+            for obj in self._control_plane.admin.list(kind):
+                self._control_plane.admin.delete(kind, name_of(obj))
 
     def start_controllers(self, name: str = "controllers", *flags: str, kubeconfig: Path | None = None) -> None:
         """Start one replica of the controllers."""

@@ -52,6 +52,11 @@ def test_pools_follow_the_inventory(
     assert change.get("capacity", {}) == change.get("allocatable", {})
 
 
+def test_an_amount_on_a_node_without_an_inventory_is_somebody_elses() -> None:
+    node = {"status": {"capacity": {"nvidia.com/gpu": "4"}, "allocatable": {}}}
+    assert status_change(node, {}, build_manufacturers({})) == {"allocatable": {"nvidia.com/gpu": "4"}}
+
+
 class Server:
     """What the kubelets send."""
 
@@ -78,6 +83,15 @@ def test_a_change_is_written_by_who_looks_and_once() -> None:
     kubelets.look_at("n")
     assert [name for name, _ in server.patches] == ["n"]
     assert server.patches[0][1]["status"]["capacity"]["nvidia.com/gpu"] == "1"
+
+
+def test_pools_of_a_deleted_inventory_stay_as_zeros() -> None:
+    server = Server()
+    kubelets = Kubelets(server, build_manufacturers({}))  # type: ignore[arg-type]  # only `patch` is called
+    kubelets.take(NODE, node_with({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1"}), gone=False)
+    kubelets.take(DEVICES, {"metadata": {"name": "n"}}, gone=True)
+    kubelets.look_at("n")
+    assert server.patches[0][1]["status"]["capacity"] == {"nvidia.com/gpu": "0"}
 
 
 def test_a_node_that_is_gone_is_left_alone() -> None:
