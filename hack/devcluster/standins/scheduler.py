@@ -106,7 +106,7 @@ class Scheduler:
         pods = {Key(name_of(p), namespace_of(p)): p for p in self._caches[POD].by(BY_NODE, node)}
         for key, (where, pod) in list(self._bound.items()):
             shown = self._caches[POD].get(key)
-            if shown is None or at(shown, "spec", "nodeName"):
+            if shown is None or uid_of(shown) != uid_of(pod) or at(shown, "spec", "nodeName"):
                 del self._bound[key]
             elif where == node:
                 pods[key] = pod
