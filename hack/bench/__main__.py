@@ -1,4 +1,6 @@
-"""`python -m hack.bench chain [--engine devcluster|real] [--sizes N ...]`, `python -m hack.bench api [--small]`."""
+"""`python -m hack.bench chain [--engine devcluster|real] [--sizes N ...]`, `python -m hack.bench api [--small]`,
+`python -m hack.bench admission [--small]`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hack.bench import admission_webhooks
+from hack.bench.admission_webhooks import bench_webhooks
 from hack.bench.api import SMALL, Sizes, bench_api
 from hack.bench.chain import DevclusterBench
 from hack.bench.chain_cluster import terms
@@ -29,10 +33,14 @@ def main() -> int:
     chain.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="fleet sizes")
     api = benches.add_parser("api", help="the aggregated API against the custom resource asked directly")
     api.add_argument("--small", action="store_true", help="a smoke test")
+    admission = benches.add_parser("admission", help="the webhooks at 200 questions a second")
+    admission.add_argument("--small", action="store_true", help="a smoke test")
     options = parser.parse_args()
     try:
         if options.bench == "api":
             bench_api(SMALL if options.small else Sizes())
+        elif options.bench == "admission":
+            bench_webhooks(admission_webhooks.SMALL if options.small else admission_webhooks.Sizes())
         else:
             bench_chain(options.engine, options.sizes)
     except ControlPlaneError as error:
