@@ -202,7 +202,7 @@ def verdict_body(workload: Object, names: Sequence[str], verdict: Verdict, now: 
     states = check_states(workload, names)
     if all(_says(state, verdict) for state in states):
         return None
-    meta = {key: at(workload, "metadata", key) for key in ("name", "namespace", "uid", "resourceVersion")}
+    meta = {key: at(workload, "metadata", key) for key in ("name", "namespace", "resourceVersion")}
     return {
         "metadata": {key: value for key, value in meta.items() if value is not None},
         "status": {"admissionChecks": [_state(state, verdict, now) for state in states]},

@@ -63,7 +63,7 @@ def test_ready_has_no_delay_and_names_who_wrote_it() -> None:
     assert (world.state(), world.message()) == ("Ready", "the pool has enough free cards")
     assert "requeueAfterSeconds" not in world.check()
     assert (write.verb, write.manager) == ("patch", "gpustack-node-devices")
-    assert set(write.body["metadata"]) == {"name", "namespace", "uid", "resourceVersion"}, "to the version it judged"
+    assert set(write.body["metadata"]) == {"name", "namespace", "resourceVersion"}, "to the version it judged"
     assert set(write.body["status"]) == {"admissionChecks"}
     assert world.run(300) == [], "a settled Workload gets no write"
 
