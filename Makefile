@@ -89,9 +89,10 @@ bench-agent: setup ## Measure the node agent's Allocate; 10,000 allocations by c
 	@$(BIN)/python -m tests.bench $(if $(ALLOCATIONS),--allocations $(ALLOCATIONS))
 
 .PHONY: bench-admission
-bench-admission: setup ## Measure the webhooks at 200/s, and gate 3 at 500 waiting Workloads on 1,000 nodes of eight cards
+bench-admission: setup ## Measure the webhooks at 200/s, gate 3 at 500 waiting Workloads on 1,000 nodes, and how soon an Instance is Ready (needs Go)
 	@$(BIN)/python -m hack.bench admission
 	@$(BIN)/python -m tests.bench.admission_gate
+	@$(BIN)/python -m hack.bench.admission_instance
 
 .PHONY: clean
 clean: ## Remove what the targets above have made
