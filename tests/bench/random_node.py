@@ -11,7 +11,7 @@ import asyncio
 import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from api.ledger.modes import CARD_UNITS
@@ -155,34 +155,9 @@ class RandomNode:
 
     async def _check(self) -> None:
         await self.world.settled()
-        modes: defaultdict[str, set[int]] = defaultdict(set)
-        units: Counter[str] = Counter()
-        placed: defaultdict[str, list[Placement]] = defaultdict(list)
-        for uid, row in self._held():
-            modes[row["id"]].add(row["mode"])
-            units[row["id"]] += row["allocated"]
-            for place in row.get("allocatedPhysicalPlacements", []):
-                new = Placement(place["start"], place["length"])
-                assert not any(overlaps(new, old) for old in placed[row["id"]]), (uid, row, placed)
-                placed[row["id"]].append(new)
-        assert all(len(found) == 1 for found in modes.values()), modes
-        assert all(total <= CARD_UNITS for total in units.values()), units
-        for card, row in self.world.rows().items():
-            assert {row["mode"]} == (modes.get(card) or {0}), (card, row, modes[card])
-            assert row.get("remaining", 0) == CARD_UNITS - units[card], (card, row, units[card])
+        assert_sound(held_rows(self.world.api.store[POD].values()), self.world.rows())
         assert "LedgerTrusted" not in self.world.conditions()
         self._check_kubelet()
-
-    def _held(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return what the Pods' records say, by the rules of release: an oracle of its own."""
-        held = []
-        for stored in self.world.api.store[POD].values():
-            text = annotations_of(stored).get("device.gpustack.ai/accelerator.allocated")
-            ended = at(stored, "status", "phase") in ("Succeeded", "Failed")
-            for entry in (json.loads(text) if text else {}).values():
-                for group in entry["devices"]["groups"]:
-                    held += [(uid_of(stored), row) for row in group["accelerators"] if not ended or row["mode"] == 4]
-        return held
 
     def _check_kubelet(self) -> None:
         """What the kubelet gave out is what the Pod's record says, token by token."""
@@ -201,6 +176,37 @@ class RandomNode:
         assert self.world.hardware.live == {}
         assert self.world.kubelet.devices.given == {}
         assert len(self.world.agent.ledger.reservations) == 0
+
+
+def held_rows(pods: Iterable[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return what Pods' records say, by the rules of release: an oracle of its own."""
+    held = []
+    for stored in pods:
+        text = annotations_of(stored).get("device.gpustack.ai/accelerator.allocated")
+        ended = at(stored, "status", "phase") in ("Succeeded", "Failed")
+        for entry in (json.loads(text) if text else {}).values():
+            for group in entry["devices"]["groups"]:
+                held += [(uid_of(stored), row) for row in group["accelerators"] if not ended or row["mode"] == 4]
+    return held
+
+
+def assert_sound(held: Iterable[tuple[str, Mapping[str, Any]]], rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Hold records against the promises, and a published ledger against the records."""
+    modes: defaultdict[str, set[int]] = defaultdict(set)
+    units: Counter[str] = Counter()
+    placed: defaultdict[str, list[Placement]] = defaultdict(list)
+    for uid, row in held:
+        modes[row["id"]].add(row["mode"])
+        units[row["id"]] += row["allocated"]
+        for place in row.get("allocatedPhysicalPlacements", []):
+            new = Placement(place["start"], place["length"])
+            assert not any(overlaps(new, old) for old in placed[row["id"]]), (uid, row, placed)
+            placed[row["id"]].append(new)
+    assert all(len(found) == 1 for found in modes.values()), modes
+    assert all(total <= CARD_UNITS for total in units.values()), units
+    for card, row in rows.items():
+        assert {row["mode"]} == (modes.get(card) or {0}), (card, row, modes[card])
+        assert row.get("remaining", 0) == CARD_UNITS - units[card], (card, row, units[card])
 
 
 def node_groups() -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from devicemanager.kubelet.grant import (
     Grant,
     Injection,
     InjectionRefused,
+    Injector,
     Partition,
     PartitionRefused,
     PartitionRequest,
@@ -36,7 +37,7 @@ from devicemanager.ledger.node_ledger import PODS_BY_NODE, NodeLedger
 from devicemanager.ledger.publishing import LedgerPublisher
 from hack.kubelet.kubelet import Kubelet
 from kube.client import Client
-from kube.clock import SystemClock
+from kube.clock import Clock, SystemClock
 from kube.connection import Connection
 from kube.errors import OperatorError
 from kube.reconciler import After, Key, Object
@@ -141,8 +142,9 @@ class AgentWorld:
         self.kill_at = ""
         self.stuck = asyncio.Event()
         self.agent: Agent | None = None
-        self.kubelet_up = True
-        self.serial = 0
+        self.acting: Injector | None = None
+        """What injects in agents started from now on; None records."""
+        self.clock: Clock = SystemClock()
 
     async def __aenter__(self) -> AgentWorld:
         await self.kubelet.start()
@@ -307,7 +309,7 @@ class Agent:
 
     def __init__(self, world: AgentWorld) -> None:
         self.world = world
-        clock = SystemClock()
+        clock = world.clock
         self._changes = world.changes.follow()
         self.caches = StoredCaches(world.api)
         client = Client(cast(Connection, _Wire(world)), field_manager="gpustack-device-manager")
@@ -320,7 +322,7 @@ class Agent:
             client,
             clock,
             kubelet=self.kubelet,
-            injector=self.injector,
+            injector=world.acting or self.injector,
             partitions=self.partitions,
             options=QUICK,
         )
