@@ -14,6 +14,7 @@ from controllers.node_view import cached_labels, node_of_feature
 from controllers.ownership import is_our_flavor
 from kube.reconciler import Caches, Key, Object
 from nodefeature.fields import annotations_of, at, is_deleting, labels_of, name_of
+from nodefeature.fit_labels import equal_but_fit_labels
 from nodefeature.kinds import RESOURCE_FLAVOR
 from nodefeature.labels import DERIVED_FROM_NODE, NOTE_PREFIX, TRUE
 from nodefeature.queue_names import PREFIX
@@ -36,7 +37,7 @@ def _meaning(flavor: Object) -> tuple[object, ...]:
 
 def flavors_of_node(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
     """Ask for the flavors a node had and has, when what they are made of changed."""
-    if old is not None and new is not None and _inputs(old) == _inputs(new):
+    if old is not None and new is not None and _same_inputs(old, new):
         return ()
     names: dict[str, None] = {}
     for node in (old, new):
@@ -45,12 +46,10 @@ def flavors_of_node(old: Object | None, new: Object | None, caches: Caches) -> I
     return [Key(name) for name in names]
 
 
-def _inputs(node: Object) -> tuple[object, ...]:
-    return (
-        at(node, "metadata", "labels"),
-        at(node, "metadata", "annotations"),
-        at(node, "spec", "taints"),
-    )
+def _same_inputs(old: Object, new: Object) -> bool:
+    """Say whether flavors are made of the same; fit labels change with every card that is taken, and make none."""
+    same = all(at(old, *path) == at(new, *path) for path in (("metadata", "annotations"), ("spec", "taints")))
+    return same and equal_but_fit_labels(labels_of(old), labels_of(new))
 
 
 def flavors_of_feature(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:

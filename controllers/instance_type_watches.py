@@ -14,6 +14,7 @@ from controllers.node_view import cached_labels, is_ready, is_usable, node_of_fe
 from controllers.ownership import is_our_flavor, we_made_queue
 from kube.reconciler import Caches, Index, Key, Object
 from nodefeature.fields import annotations_of, as_bool, as_map, as_maps, at, is_deleting, labels_of, name_of, str_map
+from nodefeature.fit_labels import equal_but_fit_labels
 from nodefeature.keys import clean_key
 from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, NODE
 from nodefeature.labels import ARCH, DEVICE_PREFIX, NOTE_PREFIX, OS, TRUE, is_managed
@@ -136,7 +137,7 @@ def types_of_node(old: Object | None, new: Object | None, caches: Caches) -> Ite
     if _standing(old) != _standing(new):
         for place in {_node_platform(node) for node in shown}:
             found.update(Key(name_of(it)) for it in caches[INSTANCE_TYPE].by(TYPES_BY_PLATFORM, place))
-    if labels_of(old) != labels_of(new):
+    if not equal_but_fit_labels(labels_of(old), labels_of(new)):
         found |= _types_with_cards([labels_of(node) for node in shown], caches)
     return found
 
