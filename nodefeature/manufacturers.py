@@ -26,7 +26,7 @@ _LONGEST_SUFFIX = ".sliced.memory-percentage"
 
 @dataclass(frozen=True, slots=True)
 class Manufacturer:
-    """One manufacturer. `max_slices` is 0 where no logical slicing is documented; an empty word means "none"."""
+    """One manufacturer. `max_slices` is 0 without logical slicing; an empty word means "none" (decision 0460)."""
 
     name: str
     pci_vendor: str
@@ -59,17 +59,19 @@ class Manufacturer:
 
 
 _DEFAULTS = (
-    Manufacturer("amd", "1002", "amd.com/gpu", "amd"),
+    Manufacturer("amd", "1002", "amd.com/gpu", "amd", max_slices=128, overcommits_cores=True),
     Manufacturer("ascend", "19e5", "huawei.com/npu", "ascend", max_slices=63, overcommits_cores=True),
     Manufacturer("cambricon", "cabc", "cambricon.com/mlu", "cambricon", max_slices=16),
     Manufacturer("hygon", "1d94", "hygon.com/dcu", "hygon", partition_kind="mig", max_slices=4),
-    Manufacturer("iluvatar", "1e3e", "iluvatar.com/gpu", "iluvatar"),
+    Manufacturer("iluvatar", "1e3e", "iluvatar.com/gpu", "iluvatar", max_slices=128, overcommits_cores=True),
     Manufacturer("metax", "9999", "metax-tech.com/gpu", "metax", max_slices=16),
     Manufacturer("mthreads", "1ed5", "mthreads.com/gpu", "mthreads", max_slices=16),
     Manufacturer(
         "nvidia", "10de", "nvidia.com/gpu", "nvidia", partition_kind="mig", max_slices=128, overcommits_cores=True
     ),
-    Manufacturer("thead", "1ded", "alibabacloud.com/ppu", "", partition_kind="mig"),
+    Manufacturer(
+        "thead", "1ded", "alibabacloud.com/ppu", "", partition_kind="mig", max_slices=128, overcommits_cores=True
+    ),
 )
 # The names alone, sorted: for checks that need no registry.
 MANUFACTURER_NAMES = tuple(manufacturer.name for manufacturer in _DEFAULTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devicemanager.answers import RawCard
-from devicemanager.manufacturers.rules import Rules, Slices, always, uncorrected_errors
+from devicemanager.manufacturers.rules import Rules, always, slices_of, uncorrected_errors
 
 
 def family(card: RawCard) -> str:
@@ -13,7 +13,7 @@ def family(card: RawCard) -> str:
 
 RULES = Rules(
     manufacturer="amd",
-    slices=always(Slices(count=128, overcommit=True)),
+    slices=always(slices_of("amd")),
     unhealthy=uncorrected_errors,
     family=family,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from devicemanager.answers import RawCard
-from devicemanager.manufacturers.rules import NO_SLICES, Rules, Slices, library_verdict, positive
+from devicemanager.manufacturers.rules import NO_SLICES, Rules, Slices, library_verdict, positive, slices_of
 
 _SOC_NUMBERS: dict[str, int] = {
     **dict.fromkeys(("910premiuma", "910prob", "910proa", "910a", "910b"), 100),
@@ -52,7 +52,7 @@ def toolkit_major(card: RawCard) -> int:
 def slices(card: RawCard) -> Slices:
     """Return 63 slices where a slicing library exists for this family and toolkit."""
     if toolkit_major(card) in _TOOLKIT_MAJORS.get(family(card), ()):
-        return Slices(count=63, overcommit=True)
+        return slices_of("ascend")
     return NO_SLICES
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devicemanager.answers import RawCard
-from devicemanager.manufacturers.rules import Rules, Slices, always, library_verdict
+from devicemanager.manufacturers.rules import Rules, always, library_verdict, slices_of
 
 
 def driver_version(card: RawCard) -> str:
@@ -17,7 +17,7 @@ def _no_cores(_card: RawCard) -> int | None:
 
 RULES = Rules(
     manufacturer="cambricon",
-    slices=always(Slices(count=16, overcommit=False)),
+    slices=always(slices_of("cambricon")),
     unhealthy=library_verdict,
     driver_version=driver_version,
     cores=_no_cores,

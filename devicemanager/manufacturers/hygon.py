@@ -7,13 +7,13 @@ cores only; with the mode unreadable, neither kind of slicing is offered.
 from __future__ import annotations
 
 from devicemanager.answers import RawCard
-from devicemanager.manufacturers.rules import NO_SLICES, Rules, Slices, partitioned, uncorrected_errors
+from devicemanager.manufacturers.rules import NO_SLICES, Rules, Slices, partitioned, slices_of, uncorrected_errors
 
 
 def slices(card: RawCard) -> Slices:
     """Return four slices when the partition mode was read and is not on."""
     if card.partition_mode in ("disabled", "unsupported"):
-        return Slices(count=4, overcommit=False)
+        return slices_of("hygon")
     return NO_SLICES
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devicemanager.answers import RawCard
-from devicemanager.manufacturers.rules import Rules, Slices, always, library_verdict
+from devicemanager.manufacturers.rules import Rules, always, library_verdict, slices_of
 
 
 def _no_cores(_card: RawCard) -> int | None:
@@ -13,7 +13,7 @@ def _no_cores(_card: RawCard) -> int | None:
 RULES = Rules(
     manufacturer="iluvatar",
     # The same slicing library as NVIDIA's serves it.
-    slices=always(Slices(count=128, overcommit=True)),
+    slices=always(slices_of("iluvatar")),
     unhealthy=library_verdict,
     cores=_no_cores,
 )

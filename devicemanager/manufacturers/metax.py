@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from devicemanager.answers import RawCard
-from devicemanager.manufacturers.rules import Rules, Slices, always, uncorrected_errors
+from devicemanager.manufacturers.rules import Rules, always, slices_of, uncorrected_errors
 
 _FAMILIES = ((re.compile(r"c\d{2,4}"), "MXC"), (re.compile(r"n\d{2,4}"), "MXN"), (re.compile(r"g\d{2,4}"), "MXG"))
 
@@ -22,7 +22,7 @@ def _no_cores(_card: RawCard) -> int | None:
 
 RULES = Rules(
     manufacturer="metax",
-    slices=always(Slices(count=16, overcommit=False)),
+    slices=always(slices_of("metax")),
     unhealthy=uncorrected_errors,
     family=family,
     cores=_no_cores,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from devicemanager.manufacturers.rules import Rules, Slices, always, library_verdict
+from devicemanager.manufacturers.rules import Rules, always, library_verdict, slices_of
 
-RULES = Rules(manufacturer="mthreads", slices=always(Slices(count=16, overcommit=False)), unhealthy=library_verdict)
+RULES = Rules(manufacturer="mthreads", slices=always(slices_of("mthreads")), unhealthy=library_verdict)

@@ -8,7 +8,7 @@ MiB are reported of 98304 fitted, and the 16/15 rule would invent 6 GiB.
 from __future__ import annotations
 
 from devicemanager.answers import RawCard
-from devicemanager.manufacturers.rules import Rules, Slices, uncorrected_errors, unless_partitioned
+from devicemanager.manufacturers.rules import Rules, slices_of, uncorrected_errors, unless_partitioned
 
 _HBM_BUS_BITS = 1024
 _ON_DIE_PARITY_SINCE = 10
@@ -58,7 +58,7 @@ def memory_mib(card: RawCard) -> int | None:
 
 RULES = Rules(
     manufacturer="nvidia",
-    slices=unless_partitioned(Slices(count=128, overcommit=True)),
+    slices=unless_partitioned(slices_of("nvidia")),
     unhealthy=uncorrected_errors,
     family=family,
     memory_mib=memory_mib,

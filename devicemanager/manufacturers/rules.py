@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from devicemanager.answers import RawCard
+from nodefeature.manufacturers import build_manufacturers
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,13 @@ class Slices:
 
 
 NO_SLICES = Slices()
+_KNOWN = build_manufacturers({})
+
+
+def slices_of(manufacturer: str) -> Slices:
+    """Return what a manufacturer's sliceable card offers, as the one registry says (decision 0460)."""
+    known = _KNOWN.get(manufacturer)
+    return Slices(known.max_slices, known.overcommits_cores) if known else NO_SLICES
 
 
 def partitioned(card: RawCard) -> bool:

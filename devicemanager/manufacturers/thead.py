@@ -6,10 +6,10 @@ get the public one (spec 01 §2.4).
 
 from __future__ import annotations
 
-from devicemanager.manufacturers.rules import Rules, Slices, uncorrected_errors, unless_partitioned
+from devicemanager.manufacturers.rules import Rules, slices_of, uncorrected_errors, unless_partitioned
 
 RULES = Rules(
     manufacturer="thead",
-    slices=unless_partitioned(Slices(count=128, overcommit=True)),
+    slices=unless_partitioned(slices_of("thead")),
     unhealthy=uncorrected_errors,
 )

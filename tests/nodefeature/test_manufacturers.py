@@ -8,15 +8,15 @@ from nodefeature.manufacturers import MANUFACTURER_NAMES, build_manufacturers
 from nodefeature.resource_names import Family, family_of, is_profile_resource, resource_of
 
 TABLE = {
-    "amd": ("1002", "amd.com/gpu", "amd", "", 0, False),
+    "amd": ("1002", "amd.com/gpu", "amd", "", 128, True),
     "ascend": ("19e5", "huawei.com/npu", "ascend", "", 63, True),
     "cambricon": ("cabc", "cambricon.com/mlu", "cambricon", "", 16, False),
     "hygon": ("1d94", "hygon.com/dcu", "hygon", "mig", 4, False),
-    "iluvatar": ("1e3e", "iluvatar.com/gpu", "iluvatar", "", 0, False),
+    "iluvatar": ("1e3e", "iluvatar.com/gpu", "iluvatar", "", 128, True),
     "metax": ("9999", "metax-tech.com/gpu", "metax", "", 16, False),
     "mthreads": ("1ed5", "mthreads.com/gpu", "mthreads", "", 16, False),
     "nvidia": ("10de", "nvidia.com/gpu", "nvidia", "mig", 128, True),
-    "thead": ("1ded", "alibabacloud.com/ppu", "", "mig", 0, False),
+    "thead": ("1ded", "alibabacloud.com/ppu", "", "mig", 128, True),
 }
 
 
