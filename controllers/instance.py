@@ -80,6 +80,7 @@ class Instance:
         Rule("kueue.x-k8s.io", "clusterqueues", ("list", "watch")),
         Rule("kueue.x-k8s.io", "workloads", ("list", "watch")),
         Rule("", "secrets", ("list", "watch"), SYSTEM_NAMESPACE),
+        Rule("worker.gpustack.ai", "devices", ("list", "watch")),
         Rule("", "nodes", ("get", "list", "watch")),
         Rule("node.k8s.io", "runtimeclasses", ("get",)),
         EVENT_RULE,
