@@ -84,6 +84,11 @@ e2e: setup ## Test on a real control plane, building it when needed (needs Go)
 bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000"; ENGINE=real: on a real control plane)
 	@$(BIN)/python -m hack.bench chain $(if $(ENGINE),--engine $(ENGINE)) $(if $(SIZES),--sizes $(SIZES))
 
+.PHONY: bench-api
+bench-api: setup ## Measure the aggregated API against the custom resource asked directly (API="--small"; needs Go)
+	@$(BIN)/python -m hack.controlplane build
+	@$(BIN)/python -m hack.bench api $(API)
+
 .PHONY: bench-agent
 bench-agent: setup ## Measure the node agent's Allocate; 10,000 allocations by chance (ALLOCATIONS=500)
 	@$(BIN)/python -m tests.bench $(if $(ALLOCATIONS),--allocations $(ALLOCATIONS))

@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 
 from hack.bench import admission_webhooks
@@ -33,12 +34,17 @@ def main() -> int:
     chain.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="fleet sizes")
     api = benches.add_parser("api", help="the aggregated API against the custom resource asked directly")
     api.add_argument("--small", action="store_true", help="a smoke test")
+    for entry in fields(Sizes):
+        name = entry.name.replace("_", "-")
+        api.add_argument(f"--{name}", type=type(entry.default), help=f"by default {entry.default}")
     admission = benches.add_parser("admission", help="the webhooks at 200 questions a second")
     admission.add_argument("--small", action="store_true", help="a smoke test")
     options = parser.parse_args()
     try:
         if options.bench == "api":
-            bench_api(SMALL if options.small else Sizes())
+            given = {entry.name: getattr(options, entry.name) for entry in fields(Sizes)}
+            chosen = {name: value for name, value in given.items() if value is not None}
+            bench_api(replace(SMALL if options.small else Sizes(), **chosen))
         elif options.bench == "admission":
             bench_webhooks(admission_webhooks.SMALL if options.small else admission_webhooks.Sizes())
         else:

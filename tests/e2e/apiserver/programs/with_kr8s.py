@@ -18,7 +18,7 @@ def main(kubeconfig: str, namespace: str) -> None:
     made.label(a="b")
     made.annotate(c="d")
     listed = list(api.get("instances.v1.worker.gpustack.ai", namespace=namespace, label_selector="a=b"))
-    assert [item.name for item in listed] == ["made"]
+    assert [item["metadata"]["name"] for item in listed] == ["made"]
     made.patch({"spec": {"displayName": "shown"}})
     made.refresh()
     assert made.raw["spec"]["displayName"] == "shown"
