@@ -97,6 +97,15 @@ class Replicas:
         process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         return process.wait(60)
 
+    def restart(self, name: str, *flags: str, kill: bool = False) -> int:
+        """End one replica, start it again, and wait until it serves; return the exit code."""
+        served = self._served()
+        code = self.stop(name, kill=kill)
+        self.start(name, *flags)
+        self.until_serving(served + 1)
+        self.until(lambda: self.is_ready(name), f"{name} is back")
+        return code
+
     def uninstall(self) -> int:
         """Run the command of this name and return its exit code."""
         command = (sys.executable, "-m", "gpustack_operator", "uninstall", "--kubeconfig", str(self.kubeconfig))

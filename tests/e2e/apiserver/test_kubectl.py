@@ -69,9 +69,7 @@ def test_get_watch_across_a_restart(pair: Replicas, three: str) -> None:
         pair.kubectl("label", RESOURCE, "a", "-n", three, "turn=1")
         seen = json.loads(lines.next())
         for name in ("a", "b"):
-            assert pair.stop(name) == 0
-            pair.start(name)
-            pair.until(lambda name=name: pair.is_ready(name), f"{name} is back")  # type: ignore[misc]  # bound at once
+            assert pair.restart(name) == 0
         assert lines.ended(), "a watch ends with a clean EOF when its replica leaves"
     pair.kubectl("label", RESOURCE, "a", "-n", three, "turn=2", "--overwrite")
     with following(pair, "get", "--raw", path + at(seen, "object", "metadata", "resourceVersion")) as lines:
