@@ -21,7 +21,7 @@ from devicemanager.injection.entrance import Drivers, HostInjector
 from devicemanager.injection.host import Host
 from devicemanager.injection.reclaim import SgpuReclaimer, SmluReclaimer
 from devicemanager.injection.recorded_host import RecordedHost, host_drivers, recorded_drivers
-from devicemanager.injection.site import LIBRARY_ROOT, PODS_ROOT, Site
+from devicemanager.injection.site import CONTAINERD_FOLDER, LIBRARY_ROOT, PODS_ROOT, Site
 from devicemanager.kubelet.allocator import Allocator, AllocatorOptions
 from devicemanager.kubelet.grant import Injector, Partitions
 from devicemanager.kubelet.plugin_manager import MODES, PluginManager
@@ -92,10 +92,11 @@ def host_actors(
     registry: Manufacturers,
     *,
     library_root: str = LIBRARY_ROOT,
+    containerd: str = CONTAINERD_FOLDER,
     hygon_buses: Callable[[], Mapping[str, str]] = dict,
 ) -> HostActors:
     """Return what acts on this machine's own hardware. Hygon's library knows cards by bus address alone."""
-    host, site = Host(), Site(registry=registry, library_root=library_root)
+    host, site = Host(), Site(registry=registry, library_root=library_root, containerd=containerd)
     partitioning: dict[str, PartitionDriver] = {
         "nvidia": nvidia_driver(),
         "thead": thead_driver(),

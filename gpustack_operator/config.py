@@ -343,6 +343,12 @@ class InjectionOptions:
     library_root: str = option(
         "/var/lib/gpustack/operator/lib", "where the slicing libraries are expected on the node", check=_absolute_path
     )
+    containerd_config_dir: str = option(
+        "/etc/containerd",
+        "where the injection strategy `auto` finds containerd's config.toml",
+        check=_absolute_path,
+        env="GPUSTACK_CONTAINERD_CONFIG_DIR",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,8 +37,15 @@ class RecordedDetector:
 
     @classmethod
     def load(cls, machine_file: Path) -> RecordedDetector:
-        """Return a detector for a machine file; the profile tables are read from the same folder."""
-        return cls(read_yaml(machine_file), read_yaml(machine_file.parent / PROFILE_TABLES))
+        """Return a detector for a machine file; tables of profiles that it names stand in the same folder."""
+        machine, tables = read_yaml(machine_file), machine_file.parent / PROFILE_TABLES
+        named = {as_str(at(card, "mig", "table")) for card in as_maps(machine.get("accelerators"))} - {""}
+        if named and not tables.exists():
+            raise RecordingUnreadable(
+                f"recorded machine {machine_file}: its cards name the partition profiles {', '.join(sorted(named))}; "
+                f"put {PROFILE_TABLES}, which lists them, beside it"
+            )
+        return cls(machine, read_yaml(tables) if named else {})
 
     async def bus(self) -> Bus:
         """Return the recorded PCI functions and NUMA nodes."""

@@ -18,16 +18,21 @@ from nodefeature.resource_names import SLICED_MEMORY_MIB, SLICED_MEMORY_PERCENTA
 
 LIBRARY_ROOT = "/var/lib/gpustack/operator/lib"
 PODS_ROOT = "/var/lib/gpustack/operator/pods"
+CONTAINERD_FOLDER = "/etc/containerd"
 WHOLE = 100
 _SEGMENT = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """This node's folders and names. `library_root` is where the slicing libraries are expected."""
+    """This node's folders and names.
+
+    `library_root` is where the slicing libraries are expected, `containerd` where the engine's `config.toml` is.
+    """
 
     library_root: str = LIBRARY_ROOT
     pods_root: str = PODS_ROOT
+    containerd: str = CONTAINERD_FOLDER
     registry: Manufacturers = field(default=DEFAULT_MANUFACTURERS)
 
     def library(self, *parts: str) -> str:

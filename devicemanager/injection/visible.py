@@ -16,16 +16,14 @@ from devicemanager.injection.request import Plan, Request
 from devicemanager.injection.site import Site
 
 _SUFFIXES = (".json", ".yaml")
-CONTAINERD_FOLDER = "/etc/containerd"
 
 
 class Visibility:
     """Plans NVIDIA's containers."""
 
-    def __init__(self, site: Site, host: Host, *, containerd: str = CONTAINERD_FOLDER) -> None:
+    def __init__(self, site: Site, host: Host) -> None:
         self._site = site
         self._host = host
-        self._containerd = containerd
         known = site.registry.get("nvidia")
         self._strategy = known.injection_strategy if known else "envvar"
         self._kind = known.base if known else ""
@@ -58,12 +56,12 @@ class Visibility:
         return files
 
     def _engine_texts(self) -> list[str | None]:
-        main = f"{self._containerd}/config.toml"
+        main = f"{self._site.containerd}/config.toml"
         if not self._host.exists(main):
             return []
         texts = [self._host.read_or_none(main)]
         for pattern in imports_of(texts[0]):
-            folder, name = os.path.split(pattern if pattern.startswith("/") else f"{self._containerd}/{pattern}")
+            folder, name = os.path.split(pattern if pattern.startswith("/") else f"{self._site.containerd}/{pattern}")
             try:
                 names = self._host.names(folder)
             except HostFault:

@@ -18,7 +18,7 @@ from nodefeature.environment import is_group_id_with_memory
 def run(
     manufacturers: ManufacturerOptions, detector: DetectorOptions, logs: LogOptions, *, environ: Mapping[str, str]
 ) -> None:
-    """Print the groups; what could not be measured, and what is odd, goes to standard error."""
+    """Print the groups; what could not be measured, what is odd, and that nothing is there, go to standard error."""
     start_logging(logs)
     registry = environment_of(environ)
     options = DetectionOptions(
@@ -34,4 +34,11 @@ def run(
     detection = uvloop.run(once())
     for finding in detection.all_findings():
         print(finding, file=sys.stderr)
+    if not detection.all_groups():
+        looked = ", ".join(manufacturers.manufacturer)
+        print(
+            f"no accelerators found; looked for {looked}. Where some should be, `device-manager preflight` says what "
+            "is missing",
+            file=sys.stderr,
+        )
     print(groups_as_yaml(detection), end="")

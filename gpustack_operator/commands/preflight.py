@@ -12,6 +12,7 @@ import yaml
 from devicemanager.detection import DetectionOptions
 from devicemanager.injection.entrance import Drivers
 from devicemanager.injection.host import Host
+from devicemanager.injection.recorded_host import host_drivers
 from devicemanager.injection.site import Site
 from devicemanager.partitions.mig import nvidia_driver, thead_driver
 from devicemanager.preflight.commands import HostCommands
@@ -59,9 +60,9 @@ def run(
         is_recorded=bool(detector.recorded),
     )
     means = Means(
-        Site(library_root=injection.library_root, registry=registry),
+        Site(library_root=injection.library_root, registry=registry, containerd=injection.containerd_config_dir),
         Host(root),
-        Drivers(),
+        Drivers() if detector.recorded else host_drivers(),
         HostCommands(root),
         {} if detector.recorded else {"nvidia": nvidia_driver(), "thead": thead_driver()},
     )

@@ -172,6 +172,7 @@ async def _serve_node(
                     node.clock,
                     registry,
                     library_root=injection.library_root,
+                    containerd=injection.containerd_config_dir,
                     hygon_buses=lambda: plugins.buses("hygon"),
                 )
             plugins = NodePlugins(node.client, node.clock, name, settled, actors)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from devicemanager.detection import NOTHING_YET, Detection, DetectionOptions, look, next_detection
-from devicemanager.detectors.recorded import RecordedDetector, load_fleet
+from devicemanager.detectors.recorded import RecordedDetector, RecordingUnreadable, load_fleet
 from devicemanager.manufacturers.registry import MANUFACTURERS
 from devicemanager.publisher.node_feature import device_labels
 from hack.fleet import RECORDED, Machines, machine_names, write_fleet, write_machine
@@ -95,6 +95,14 @@ def test_labels_of_every_recorded_machine(row: Row) -> None:
 def test_a_machine_file_is_read_with_the_tables_beside_it() -> None:
     detector = RecordedDetector.load(RECORDED / "hygon-bw-mig.yaml")
     assert detect(detector) == detect_machine("hygon-bw-mig")
+
+
+def test_a_machine_file_without_the_tables_it_names(tmp_path: Path) -> None:
+    for name in ("nvidia-t4-cloud-vm", "hygon-bw-mig"):
+        (tmp_path / f"{name}.yaml").write_text((RECORDED / f"{name}.yaml").read_text())
+    assert RecordedDetector.load(tmp_path / "nvidia-t4-cloud-vm.yaml").cards
+    with pytest.raises(RecordingUnreadable, match=r"name the partition profiles .*; put mig-profiles\.yaml"):
+        RecordedDetector.load(tmp_path / "hygon-bw-mig.yaml")
 
 
 def test_every_machine_has_a_row() -> None:

@@ -43,7 +43,8 @@ def words(command: Command) -> str:
 def test_a_commands_module_takes_its_options_in_order(command: Command) -> None:
     assert find_spec(command.module)
     parameters = signature(import_module(command.module).run).parameters
-    assert [p.annotation for p in parameters.values()][:-1] == [group.__name__ for group in command.groups]
+    groups = [p.annotation for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert groups == [group.__name__ for group in command.groups]
     assert "environ" in parameters
 
 
@@ -150,6 +151,13 @@ class TestCommands:
         (group,) = yaml.safe_load(capsys.readouterr().out)
         assert (group["manufacturer"], group["name"]) == ("nvidia", "NVIDIA H100 80GB HBM3")
         assert len(group["accelerators"]) == 8
+
+    def test_detect_says_that_nothing_is_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "m.yaml").write_text("accelerators: []")
+        assert main(["device-manager", "detect", "--recorded", str(tmp_path / "m.yaml")], {}) == 0
+        shown = capsys.readouterr()
+        assert yaml.safe_load(shown.out) == []
+        assert shown.err.startswith("no accelerators found; looked for amd, ascend")
 
     def test_detect_names_a_file_that_holds_no_machine(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -176,6 +176,15 @@ def test_a_drop_in_that_makes_nvidia_the_default_counts(tmp_path: Path) -> None:
     assert plan.notes == ("cards by variable: the container engine's default handler is nvidia",)
 
 
+def test_the_engines_folder_is_where_the_site_says(tmp_path: Path) -> None:
+    put(tmp_path, "/opt/containerd/config.toml", "version = 3")
+    put(tmp_path, "/etc/cdi/nvidia.yaml", spec("GPU-0"))
+    registry = build_manufacturers({"GPUSTACK_NVIDIA_DEVICE_INJECTION_STRATEGY": "auto"})
+    site = Site(registry=registry, containerd="/opt/containerd")
+    plan = Visibility(site, TreeHost(tmp_path)).plan(ask("nvidia", claim(), card()))
+    assert plan.annotations == {"cdi.k8s.io/gpustack-nvidia": "nvidia.com/gpu=GPU-0"}
+
+
 def test_specifications_are_read_once(tmp_path: Path) -> None:
     put(tmp_path, "/var/run/cdi/nvidia.yaml", spec("GPU-0"))
     env = {"GPUSTACK_NVIDIA_DEVICE_INJECTION_STRATEGY": "cdi-annotations"}
