@@ -74,7 +74,10 @@ class _Exchange:
         if self.headers.get(b"content-encoding", b"") not in (b"", b"identity"):
             raise status.unsupported_media_type((negotiation.JSON_TYPE,))
         announced = self.headers.get(b"content-length", b"")
-        return await read_body(self.receive, announced=int(announced) if announced.isdigit() else 0)
+        body = await read_body(self.receive, announced=int(announced) if announced.isdigit() else 0)
+        if not is_utf8(body):  # upstream would put a replacement character into what is stored
+            raise status.bad_request("the body is not valid UTF-8")
+        return body
 
 
 class CrdView:
@@ -268,6 +271,17 @@ class CrdView:
             if not answer.is_success:
                 raise _refusal_of(answer.code, body)
         return as_map(as_map(negotiation.decode_json(body)).get("metadata"))
+
+
+def is_utf8(body: bytes) -> bool:
+    """Say whether a body is text; most are ASCII, which is quickly told."""
+    if body.isascii():
+        return True
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _passed_back(answer: Answer) -> Iterator[tuple[bytes, bytes]]:

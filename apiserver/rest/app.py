@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from apiserver.rest import listing, negotiation, patch, request_info, status, table, watching
@@ -279,10 +279,13 @@ class App:
             check_force(change, options.force, call.info)
             written = await storage.patch(call, change, options)
         else:
-            obj = negotiation.decode(await request.body(), content_type)
+            body = await request.body()
+            obj = negotiation.decode(body, content_type)
             check_body(obj, resource, info)
+            warnings = check_repeated(body, content_type, options.field_validation)
             act = storage.create if info.verb == "create" else storage.update
             written = await act(call, obj, options)
+            written = replace(written, warnings=(*warnings, *written.warnings))
         await self._send_one(request, resource, written.document, form=form, include=include, written=written)
 
     async def _delete(self, request: _Request, resource: Resource, call: Call) -> None:
@@ -375,6 +378,15 @@ def check_force(change: patch.Patch, force: bool, info: RequestInfo) -> None:
             raise status.invalid_option("PatchOptions", "fieldManager", "", why)
     elif force:
         raise status.forbidden_option("PatchOptions", "force", "may not be specified for non-apply patch")
+
+
+def check_repeated(body: bytes, content_type: str, validation: str) -> tuple[str, ...]:
+    """Return warnings of fields given twice; raises Refusal 400 when the client asked for strictness."""
+    repeated = [] if validation == "Ignore" else negotiation.repeated_fields(body, content_type)
+    if repeated and validation == "Strict":
+        texts = ", ".join(f'duplicate field "{name}"' for name in repeated)
+        raise status.bad_request(f"strict decoding error: {texts}")
+    return tuple(f'duplicate field \\"{name}\\"' for name in repeated if name.isidentifier())
 
 
 def check_body(obj: Any, resource: Resource, info: RequestInfo) -> None:

@@ -8,6 +8,7 @@ a body is JSON or YAML and becomes plain JSON types (no dates, no aliases, strin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +26,8 @@ YAML_TYPES = frozenset({YAML_TYPE, "application/x-yaml", "text/yaml", "text/x-ya
 _ANY = frozenset({"*/*", "application/*", JSON_TYPE})
 _META_VERSIONS = frozenset({"v1", "v1beta1"})
 _PARAMETERS = frozenset({"q", "as", "g", "v", "charset", "profile"})
+_MAX_TWICE_BYTES = 256 * 1024
+_MOST_REPEATED = 20
 _MAX_YAML_BYTES = 1024 * 1024
 _MAX_YAML_DEPTH = 200
 
@@ -150,6 +153,30 @@ def decode_json(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise status.bad_request(f"the body is not valid JSON: {error}") from error
+
+
+def repeated_fields(body: bytes, content_type: str) -> list[str]:
+    """Return the names of fields that a JSON body gives twice in one object; the parser keeps the last.
+
+    What is too long to be looked at once more, or nests beyond the slower parser's depth, is taken as it is.
+    """
+    if content_type.partition(";")[0].strip().lower() not in ("", JSON_TYPE) or len(body) > _MAX_TWICE_BYTES:
+        return []
+    found: dict[str, None] = {}
+
+    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in out:
+                found[key] = None
+            out[key] = value
+        return out
+
+    try:
+        json.loads(body, object_pairs_hook=look)
+    except (ValueError, RecursionError):
+        return []
+    return list(found)[:_MOST_REPEATED]
 
 
 def decode_yaml(body: bytes) -> Any:

@@ -132,13 +132,6 @@ _ROWS: tuple[Difference, ...] = (
         kube_apiserver=200,
         why="It needs the Go types' merge keys.",
     ),
-    Difference(
-        id="a-field-named-twice-strictly",
-        what="Code of a body that names a field twice, field validation `Strict`",
-        devcluster=201,
-        kube_apiserver=400,
-        why="The decoder keeps the last one.",
-    ),
 )
 
 DIFFERENCES: Mapping[str, Difference] = {row.id: row for row in _ROWS}

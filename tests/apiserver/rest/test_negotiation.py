@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from apiserver.rest.negotiation import View, decode, negotiate
+from apiserver.rest.negotiation import View, decode, negotiate, repeated_fields
 from apiserver.rest.status import Refusal
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 KUBECTL = f"{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+JSON = "application/json"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 ROWS = [
@@ -93,3 +94,19 @@ def test_bad_bodies(row: tuple[str, bytes, str, int]) -> None:
     with pytest.raises(Refusal) as refused:
         decode(row[1], row[2])
     assert refused.value.code == row[3]
+
+
+REPEATED = {
+    "none": (b'{"a": 1, "b": {"a": 2}}', JSON, []),
+    "at the root": (b'{"a": 1, "a": 2}', JSON, ["a"]),
+    "deep, each once": (b'{"a": [{"b": 1, "b": 2}, {"b": 1, "b": 2}], "a": 1}', JSON, ["b", "a"]),
+    "no JSON": (b"a: 1\na: 2", "application/yaml", []),
+    "nested too deep": (b'{"a":' * 100_000, JSON, []),
+    "too long": (b'{"a": 1, "a": "' + b"x" * 300_000 + b'"}', JSON, []),
+}
+
+
+@pytest.mark.parametrize("row", REPEATED)
+def test_fields_given_twice(row: str) -> None:
+    body, content_type, want = REPEATED[row]
+    assert repeated_fields(body, content_type) == want
