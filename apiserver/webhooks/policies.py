@@ -27,7 +27,7 @@ from nodefeature.kinds import (
 ALLOCATIONS = "gpustack-accelerator-allocations"
 OWN_NODE = "gpustack-agents-own-node"
 AGENT_ACCOUNT = "gpustack-operator-device-manager"
-_NODE = "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')"
+_NODE = "request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')"
 
 
 def agent_user(namespace: str) -> str:
