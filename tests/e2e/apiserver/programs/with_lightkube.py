@@ -7,6 +7,7 @@ import sys
 
 from lightkube import ApiError, Client, KubeConfig
 from lightkube.generic_resource import create_namespaced_resource
+from lightkube.models.meta_v1 import ObjectMeta
 
 VERSION = "worker.gpustack.ai/v1"
 
@@ -19,16 +20,8 @@ def main(kubeconfig: str, namespace: str) -> None:
     assert made.metadata is not None
     client.patch(kind, "made", {"metadata": {"labels": {"a": "b"}}})
     assert [item.metadata.name for item in client.list(kind, labels={"a": "b"}) if item.metadata] == ["made"]
-    client.apply(
-        kind(
-            {
-                "metadata": {"name": "made", "labels": {"c": "d"}},
-                "apiVersion": "worker.gpustack.ai/v1",
-                "kind": "Instance",
-            }
-        ),
-        force=True,
-    )
+    labelled = ObjectMeta(name="made", labels={"c": "d"})
+    client.apply(kind(apiVersion="worker.gpustack.ai/v1", kind="Instance", metadata=labelled), force=True)
     for change, obj in client.watch(kind, resource_version=made.metadata.resourceVersion):
         assert change == "MODIFIED"
         assert obj.metadata is not None
