@@ -21,7 +21,7 @@ def main(kubeconfig: str, namespace: str) -> None:
     client.patch(kind, "made", {"metadata": {"labels": {"a": "b"}}})
     assert [item.metadata.name for item in client.list(kind, labels={"a": "b"}) if item.metadata] == ["made"]
     labelled = ObjectMeta(name="made", labels={"c": "d"})
-    client.apply(kind(apiVersion="worker.gpustack.ai/v1", kind="Instance", metadata=labelled), force=True)
+    client.apply(kind(apiVersion=VERSION, kind="Instance", metadata=labelled), force=True)
     for change, obj in client.watch(kind, resource_version=made.metadata.resourceVersion):
         assert change == "MODIFIED"
         assert obj.metadata is not None
