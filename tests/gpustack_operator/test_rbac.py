@@ -169,7 +169,9 @@ ALLOWED: dict[str, tuple[Process, dict[str, str], bool]] = {
         },
         False,
     ),
-    "controllers write no Node": (CONTROLLERS, {"verb": "patch", "resource": "nodes", "name": "n"}, False),
+    "controllers keep fit labels on Nodes": (CONTROLLERS, {"verb": "patch", "resource": "nodes", "name": "n"}, True),
+    "controllers replace no Node": (CONTROLLERS, {"verb": "update", "resource": "nodes", "name": "n"}, False),
+    "controllers delete no Node": (CONTROLLERS, {"verb": "delete", "resource": "nodes", "name": "n"}, False),
     "controllers delete no InstanceType": (
         CONTROLLERS,
         {"verb": "delete", "group": "worker.gpustack.ai", "resource": "instancetypes", "name": "t"},
