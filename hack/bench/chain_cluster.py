@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from api.crds import crd_manifests
+from hack.bench.chain_copies import Published, published
 from hack.bench.chain_floor import FLOOR, FLOOR_NAME, floor_crd
 from hack.controlplane.admin import Admin
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
@@ -23,16 +24,16 @@ from hack.controlplane.product import OPERATOR, Account
 from hack.fleet import FleetNode, Machines
 from hack.machines import nfd_feature_of, node_of
 from kube.client import Client
-from nodefeature.fields import as_maps, at, name_of
-from nodefeature.kinds import CUSTOM_RESOURCE_DEFINITION, NODE, NODE_FEATURE
+from nodefeature.fields import as_maps, at, name_of, uid_of
+from nodefeature.kinds import CUSTOM_RESOURCE_DEFINITION, DEVICES, NODE, NODE_FEATURE
 
 AGENT = Account(name="gpustack-operator-device-manager")
 FLAGS: Mapping[str, tuple[str, ...]] = {
-    # Two cores cannot carry a lease renewal every 10 s of 5,000 kubelets; nobody here waits for a dead node.
-    "kwok": ("--node-lease-duration-seconds=2400",),
-    # Nodes come as Ready; the taint of a new node would only be put on to be taken away.
+    # Two cores cannot carry a lease renewal every 10 s of 5,000 kubelets: they renew none, and nobody waits for one.
+    "kwok": ("--node-lease-duration-seconds=0",),
+    "kube-controller-manager": ("--controllers=-ttl-controller,-node-lifecycle-controller",),
+    # Who would take the taint of a new node away is off.
     "kube-apiserver": ("--disable-admission-plugins=TaintNodesByCondition",),
-    "kube-controller-manager": ("--node-monitor-grace-period=2h", "--controllers=-ttl-controller"),
 }
 NFD_UPDATERS = 100
 """Each of NFD master's updaters sends 5 requests a second at most; 10 of them is its default, 25 nodes a second."""
@@ -76,14 +77,36 @@ def install(control_plane: ControlPlane, folder: Path) -> tuple[Path, Path]:
 
 
 async def register(client: Client, nodes: Iterable[FleetNode], machines: Machines) -> None:
-    """Create each machine's Node and what its NFD worker publishes, some at a time."""
+    """Create each machine's Node and what its NFD worker publishes."""
+    for node in nodes:
+        machine = machines.of(node)
+        await client.create(NODE, registered(node_of(node.name, machine, node.labels)))
+        await client.create(NODE_FEATURE, nfd_feature_of(node.name, machine, SYSTEM_NAMESPACE))
+
+
+async def read_published(client: Client, name: str) -> Published:
+    """Return what the cluster holds of a node."""
+    features = (name, f"{name}-gpustack-device-manager")
+    return published(
+        await client.get(NODE, name),
+        [await client.get(NODE_FEATURE, feature, SYSTEM_NAMESPACE) for feature in features],
+        await client.get(DEVICES, name),
+    )
+
+
+async def publish_copies(client: Client, originals: Mapping[str, Published], nodes: Iterable[FleetNode]) -> None:
+    """Create a copy of its machine's original for each node, some at a time."""
     waiting = iter(nodes)
 
     async def work() -> None:
         for node in waiting:
-            machine = machines.of(node)
-            await client.create(NODE, registered(node_of(node.name, machine, node.labels)))
-            await client.create(NODE_FEATURE, nfd_feature_of(node.name, machine, SYSTEM_NAMESPACE))
+            original = originals[node.machine]
+            created = await client.create(NODE, original.node_named(node.name))
+            features, devices = original.others_of(node.name, uid_of(created))
+            for feature in features:
+                await client.create(NODE_FEATURE, feature)
+            await client.create(DEVICES, devices)
+            await client.patch(DEVICES, node.name, {"status": devices["status"]}, subresource="status")
 
     async with asyncio.TaskGroup() as group:
         for _ in range(_IN_FLIGHT):

@@ -3,7 +3,8 @@
 For: `make bench-chain ENGINE=real`. In: sizes. Out: figures by row name, a column a size.
 Measured, each size on a control plane of its own (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, Kueue,
 NFD master, kwok), by the server's audit log:
-  - publishing: Nodes, NFD workers' features, Devices and features of the agents, merged by NFD (not the chain's time);
+  - publishing: Nodes, NFD workers' features, Devices and features of the agents, merged by NFD; of each machine one
+    node by agents, NFD and kubelet, the others as copies of it (not the chain's time);
   - cold: from the start of the controllers, all of that being there, to the chain's last write, NFD's and the kubelets'
     answers included; CPU of each process meanwhile;
   - settled: writes in a quiet minute;
@@ -20,7 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from hack.bench.chain_audit import Writes, latencies, percentile
-from hack.bench.chain_cluster import AGENT, install, register, start
+from hack.bench.chain_cluster import AGENT, install, publish_copies, read_published, register, start
 from hack.bench.chain_floor import FLOOR
 from hack.bench.figures import Figures, say
 from hack.bench.fleet import MACHINES, write_fleet_file
@@ -58,6 +59,7 @@ CHAIN = (
     Account(name=KUEUE_ACCOUNT).user,
     "controlplane-kubelet",
 )
+BYSTANDERS = ("nfd-master", "kubelet")
 _LEDGER = f"{DEVICES.group_resource}/status"
 _STATUS = f"{INSTANCE_TYPE.group_resource}/status"
 _FLOOR = f"{FLOOR.group_resource}/status"
@@ -105,34 +107,35 @@ class RealBench:
         self.figures.rows["load average at the end"] = os.getloadavg()[0]
 
     async def _publish(self, kubeconfig: Path) -> None:
+        """Let one node of each machine come as nodes come, and the others as copies of what it became."""
         self.figures.rows["load average at the start"] = os.getloadavg()[0]
-        say(f"{len(self._fleet)} nodes: publishing")
-        began, machines = time.time(), Machines()
-        # NFD master merges a node once when all is there, not once for each of its features.
-        self._control_plane.stop_process("nfd-master")
-        file = self._folder / "agents.jsonl"
-        write_fleet(file, self._fleet, machines)
-        await register(self._client, self._fleet, machines)
-        say(f"{len(self._fleet)} nodes: registered, their agents start")
+        first = {node.machine: node for node in reversed(self._fleet)}
+        say(f"{len(self._fleet)} nodes: publishing {len(first)} by their agents")
+        began, machines, file = time.time(), Machines(), self._folder / "agents.jsonl"
+        write_fleet(file, first.values(), machines)
+        await register(self._client, first.values(), machines)
         flags = ("device-manager", "serve", "--kubeconfig", str(kubeconfig), "--fleet", str(file))
         agents = self._processes.start("agents", "gpustack_operator", *flags)
-        await self._quiet(self._reported)
-        # Settled agents write nothing; they would only disturb the measurement of the controllers.
+        await self._quiet(lambda: self._merged(len(first)))
         self._processes.stop(agents)
-        say(f"{len(self._fleet)} nodes: NFD master merges")
-        self._control_plane.start_process("nfd-master")
-        last = await self._quiet(self._merged)
+        say(f"{len(self._fleet)} nodes: publishing the copies")
+        # Meanwhile a kubelet would see a Node without its Devices, and NFD master merge what is merged.
+        for bystander in BYSTANDERS:
+            self._control_plane.stop_process(bystander)
+        originals = {machine: await read_published(self._client, node.name) for machine, node in first.items()}
+        copies = [node for node in self._fleet if node is not first[node.machine]]
+        await publish_copies(self._client, originals, copies)
+        for bystander in BYSTANDERS:
+            self._control_plane.start_process(bystander)
+        last = await self._quiet(lambda: self._merged(len(self._fleet)))
         self.figures.rows["publishing, s"] = last - began
 
-    async def _reported(self) -> bool:
-        """Say whether every node has a ledger."""
-        ledgers = await self._client.list(DEVICES)
-        return sum(1 for obj in ledgers if as_maps(at(obj, "status", "groups"))) == len(self._fleet)
-
-    async def _merged(self) -> bool:
-        """Say whether every node shows a label of its agent."""
+    async def _merged(self, count: int) -> bool:
+        """Say whether so many nodes have a ledger, a label of their agent and the pools of their cards."""
+        ledgers = sum(1 for obj in await self._client.list(DEVICES) if as_maps(at(obj, "status", "groups")))
         nodes = await self._client.list(NODE)
-        return all(any(key.startswith(DEVICE_PREFIX) for key in labels_of(node)) for node in nodes)
+        labelled = sum(1 for node in nodes if any(key.startswith(DEVICE_PREFIX) for key in labels_of(node)))
+        return ledgers == labelled == count
 
     async def _cold(self, kubeconfig: Path) -> Measured:
         say(f"{len(self._fleet)} nodes: cold start of the controllers")
