@@ -289,8 +289,9 @@ def bench_api(sizes: Sizes) -> None:
     folder.mkdir(parents=True)
     with control_plane:
         replicas = Replicas(control_plane, folder)
+        bench = ApiBench(control_plane, replicas, sizes, folder)
         try:
-            rows = ApiBench(control_plane, replicas, sizes, folder).run()
+            bench.run()
         finally:
+            print(as_table(bench.rows), flush=True)
             replicas.clear()
-    print(as_table(rows), flush=True)

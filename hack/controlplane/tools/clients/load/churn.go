@@ -47,10 +47,11 @@ func churn(a *api, path, direct, template string, clients, watchers int, rate fl
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	acknowledged := make([]atomic.Int64, clients)
+	made := strings.ReplaceAll(template, apiVersion(path), apiVersion(direct))
 	for n := range clients {
 		name := churned(n)
-		code, body := a.ask("POST", direct, "application/json", []byte(strings.ReplaceAll(strings.ReplaceAll(template, "NAME", name), apiVersion(path), apiVersion(direct))))
-		if code != 201 {
+		a.ask("DELETE", direct+"/"+name, "", nil) // of an earlier run
+		if code, body := a.ask("POST", direct, "application/json", []byte(strings.ReplaceAll(made, "NAME", name))); code != 201 {
 			log.Fatalf("POST %s: %d %s", name, code, body)
 		}
 	}
