@@ -1,12 +1,14 @@
 """Asks the kubelet who holds what (spec 06 §7.1).
 
 For: the allocator and the publisher of the ledger. In: the pod-resources socket. Out: the kubelet's word, or None.
-Promises: dials for each question, waits at most two seconds; trouble is logged once when it begins and when it ends;
-what is listed of a Pod is read once, and is the very same object until it changes.
+Promises: an answer was begun after its question; who asks while one is under way shares the next, so that however many
+ask, one is under way; dials each time, waits at most two seconds; trouble is logged once when it begins and when it
+ends; what is listed of a Pod is read once, and is the very same object until it changes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -29,9 +31,22 @@ class PodResources:
         self._socket = socket
         self._trouble = ""
         self._read: dict[bytes, tuple[PodName, Held]] = {}
+        self._under_way: asyncio.Task[KubeletWord | None] | None = None
+        self._next: asyncio.Task[KubeletWord | None] | None = None
 
     async def word(self) -> KubeletWord | None:
         """Return a listing of now, or None when the kubelet cannot be asked."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._ask_after(self._under_way), name="pod-resources")
+        return await asyncio.shield(self._next)
+
+    async def _ask_after(self, before: asyncio.Task[KubeletWord | None] | None) -> KubeletWord | None:
+        if before is not None:
+            await asyncio.wait({before})
+        self._under_way, self._next = self._next, None
+        return await self._ask()
+
+    async def _ask(self) -> KubeletWord | None:
         try:
             answer = await list_pod_resources(self._socket, timeout_s=_TIMEOUT_S)
         except grpc.aio.AioRpcError as refused:

@@ -12,7 +12,10 @@ import contextlib
 import random
 import signal
 import sys
+import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +53,7 @@ class RandomProcess:
 
     async def run(self, allocations: int) -> Counter[str]:
         """Live until so many allocations were asked for, then empty the node; return the figures."""
-        await self._start_agent()
+        await self.start_agent()
         try:
             while self.figures["asked"] < allocations:
                 await self._step()
@@ -62,7 +65,7 @@ class RandomProcess:
             assert {row["mode"] for row in rows.values()} == {0}, rows
             assert self._kubelet.devices.given == {}
         finally:
-            await self._kill_agent()
+            await self.kill_agent()
         return self.figures
 
     async def _step(self) -> None:
@@ -74,11 +77,11 @@ class RandomProcess:
         elif roll < 0.95:
             self.figures["kubelet restarts"] += 1
             await self._kubelet.restart()
-            await self._served()
+            await self.served()
         else:
             self.figures["SIGKILL between allocations"] += 1
-            await self._kill_agent()
-            await self._start_agent()
+            await self.kill_agent()
+            await self.start_agent()
 
     async def _create(self) -> None:
         self.figures["asked"] += 1
@@ -90,8 +93,8 @@ class RandomProcess:
         if self._rng.random() < 0.1:
             await asyncio.sleep(self._rng.uniform(0, 0.1))
             self.figures["SIGKILL under an allocation"] += 1
-            await self._kill_agent()
-            await self._start_agent()
+            await self.kill_agent()
+            await self.start_agent()
         async with asyncio.timeout(_SETTLED_S):
             while (phase := await self._phase(name)) in {"", "Pending"}:  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.02)
@@ -135,7 +138,8 @@ class RandomProcess:
                     raise
             await asyncio.sleep(0.02)
 
-    async def _start_agent(self) -> None:
+    async def start_agent(self) -> None:
+        """Start a process of the agent; return when it is served."""
         command = ("device-manager", "serve", "--node-name", NODE_NAME, "--recorded", str(self._root / "machine.yaml"))
         sockets = socket_template(self._root / "k").replace("{node}", NODE_NAME)
         flags = ("--kube-socket", sockets, "--kubeconfig", str(self._root / "cluster" / "kubeconfig"))
@@ -145,13 +149,15 @@ class RandomProcess:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        await self._served()
+        await self.served()
 
-    async def _served(self) -> None:
+    async def served(self) -> None:
+        """Return when all plugins have brought a list."""
         endpoints = self._kubelet.devices.endpoints
         await until(lambda: len(endpoints) >= 5 and all(e.client and e.lists for e in endpoints.values()))
 
-    async def _kill_agent(self) -> None:
+    async def kill_agent(self) -> None:
+        """Kill the process."""
         if self._agent is not None and self._agent.returncode is None:
             self._agent.send_signal(signal.SIGKILL)
             await self._agent.wait()
@@ -159,6 +165,35 @@ class RandomProcess:
 
 async def measure_kills(root: Path, allocations: int, seed: int) -> Counter[str]:
     """Run on a devcluster of its own below `root`; return the figures."""
+    async with _node(root) as (client, kubelet):
+        return await RandomProcess(client, kubelet, root, random.Random(seed)).run(allocations)
+
+
+async def measure_successions(root: Path, rounds: int) -> list[float]:
+    """Let an agent's process take over from one that is then killed; return the seconds until all tokens are back."""
+    gaps = []
+    async with _node(root) as (client, kubelet):
+        endpoints = kubelet.devices.endpoints
+        old = RandomProcess(client, kubelet, root, random.Random(1))
+        await old.start_agent()
+        tokens = {name: e.healthy | e.unhealthy for name, e in endpoints.items()}
+        for _ in range(rounds):
+            new = RandomProcess(client, kubelet, root, random.Random(1))
+            registrations = kubelet.devices.registrations
+            await new.start_agent()
+            await until(lambda known=registrations: kubelet.devices.registrations >= known + 5)  # type: ignore[misc]  # a bound value
+            await old.kill_agent()
+            began = time.monotonic()
+            await new.served()
+            await until(lambda: {name: e.healthy | e.unhealthy for name, e in endpoints.items()} == tokens)
+            gaps.append(time.monotonic() - began)
+            old = new
+        await old.kill_agent()
+    return gaps
+
+
+@asynccontextmanager
+async def _node(root: Path) -> AsyncIterator[tuple[Client, Kubelet]]:
     async with process("devcluster", sys.executable, "-m", "hack.devcluster", "--data-dir", str(root / "cluster")):
         client = await connected(root / "cluster" / "kubeconfig")
         node = FleetNode(NODE_NAME, MACHINE, {})
@@ -170,7 +205,7 @@ async def measure_kills(root: Path, allocations: int, seed: int) -> Counter[str]
         kubelets = open_kubelets(client, root / "k", [NODE_NAME])
         followed = asyncio.create_task(NodeKubelets(client, kubelets).run(), name="kubelet")
         try:
-            return await RandomProcess(client, kubelets[NODE_NAME], root, random.Random(seed)).run(allocations)
+            yield client, kubelets[NODE_NAME]
         finally:
             followed.cancel()
             await asyncio.gather(followed, return_exceptions=True)
