@@ -44,7 +44,7 @@ ADMISSION = (
     (VALIDATING_ADMISSION_POLICY_BINDING, ("gpustack-accelerator-allocations", "gpustack-agents-own-node")),
 )
 REPLICAS = ("a", "b")
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 class Replicas:
