@@ -24,6 +24,15 @@ PROGRAM = "gpustack-operator"
 
 
 @dataclass(frozen=True, slots=True)
+class Argument:
+    """One word that a command needs beside its flags; it reaches `run` as the keyword `name`."""
+
+    name: str
+    shown: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """One subcommand: its words, what it is for, its options, and the module whose `run` does it."""
 
@@ -31,6 +40,7 @@ class Command:
     about: str
     module: str
     groups: tuple[type[Any], ...] = ()
+    argument: Argument | None = None
 
 
 COMMANDS = (
@@ -71,6 +81,13 @@ COMMANDS = (
         "take the APIServices out of the cluster, before or after the server has gone",
         "gpustack_operator.commands.uninstall",
         (config.KubeOptions, config.ServiceOptions, config.LogOptions),
+    ),
+    Command(
+        ("explain",),
+        "say why an Instance or a Pod waits, gate by gate",
+        "gpustack_operator.commands.explain",
+        (config.KubeOptions, config.OutputOptions, config.LogOptions),
+        Argument("target", "[pod/]NAMESPACE/NAME", "the Instance, or the Pod, in question"),
     ),
     Command(
         ("device-manager", "serve"),
@@ -161,6 +178,8 @@ def parser() -> argparse.ArgumentParser:
             description=f"{command.about[0].upper()}{command.about[1:]}.",
             allow_abbrev=False,
         )
+        if command.argument is not None:
+            leaf.add_argument(command.argument.name, metavar=command.argument.shown, help=command.argument.about)
         add_flags(leaf, command.groups)
         leaf.set_defaults(command=command)
     return root
@@ -181,7 +200,8 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.envi
         print("\n".join(f"{PROGRAM}: {mistake}" for mistake in mistakes), file=sys.stderr)
         return 2
     try:
-        return int(import_module(command.module).run(*options, environ=environ) or 0)
+        named = {command.argument.name: vars(arguments)[command.argument.name]} if command.argument else {}
+        return int(import_module(command.module).run(*options, environ=environ, **named) or 0)
     except OperatorError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1

@@ -323,7 +323,7 @@ class PluginOptions:
 class OutputOptions:
     """Output."""
 
-    output: str = option("table", "table for people, yaml or json for machines", check=_output)
+    output: str = option("table", "table for people, yaml or json for machines", check=_output, letter="o")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -60,7 +60,8 @@ code 2. Durations are written `15s`, `5m`, `1h30m` or `500ms`.
 
 
 def _section(command: Command) -> str:
-    lines = [f"## `{PROGRAM} {' '.join(command.words)}`", "", f"{command.about[0].upper()}{command.about[1:]}.", ""]
+    words = [*command.words, *([command.argument.shown] if command.argument else [])]
+    lines = [f"## `{PROGRAM} {' '.join(words)}`", "", f"{command.about[0].upper()}{command.about[1:]}.", ""]
     if command.groups:
         lines += ["| Flag | Default | Environment variable | Meaning |", "|---|---|---|---|"]
     for group in command.groups:

@@ -46,6 +46,7 @@ class Option:
     check: Check | None
     env: str
     shown: str
+    letter: str = ""
 
 
 def parse_bool(text: str) -> bool:
@@ -79,14 +80,22 @@ def parse_list(text: str) -> tuple[str, ...]:
 
 
 def option(
-    default: T, about: str, *, parse: Parse = str, check: Check | None = None, env: str = "", shown: str = ""
+    default: T,
+    about: str,
+    *,
+    parse: Parse = str,
+    check: Check | None = None,
+    env: str = "",
+    shown: str = "",
+    letter: str = "",
 ) -> T:
     """Declare a field of an options dataclass.
 
     `parse` turns text into the value and raises ValueError with the rule; `check` answers the rule a value breaks, or
-    the empty string; `env` replaces the derived variable name; `shown` is the default's text in `--help`.
+    the empty string; `env` replaces the derived variable name; `shown` is the default's text in `--help`; `letter` is a
+    short name of the flag.
     """
-    meta = Option(about=about, parse=parse, check=check, env=env, shown=shown or str(default))
+    meta = Option(about=about, parse=parse, check=check, env=env, shown=shown or str(default), letter=letter)
     return field(default=default, metadata={_META: meta})
 
 
@@ -116,6 +125,7 @@ def add_flags(parser: argparse.ArgumentParser, groups: Sequence[type[Any]]) -> N
         section = parser.add_argument_group(title_of(group))
         for name, meta in declared(group):
             section.add_argument(
+                *([f"-{meta.letter}"] if meta.letter else []),
                 flag_of(name),
                 dest=name,
                 default=None,
