@@ -17,6 +17,7 @@ from typing import Any
 from api.crds import crd_manifests
 from hack.bench.chain_copies import Published, published
 from hack.bench.chain_floor import FLOOR, FLOOR_NAME, floor_crd
+from hack.bench.figures import say
 from hack.controlplane.admin import Admin
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.manifests import SYSTEM_NAMESPACE
@@ -38,6 +39,7 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
 NFD_UPDATERS = 100
 """Each of NFD master's updaters sends 5 requests a second at most; 10 of them is its default, 25 nodes a second."""
 _IN_FLIGHT = 16
+_SPOKEN_NODES = 500
 _BULK_READER = "bench-bulk-reader"
 
 
@@ -96,10 +98,12 @@ async def read_published(client: Client, name: str) -> Published:
 
 async def publish_copies(client: Client, originals: Mapping[str, Published], nodes: Iterable[FleetNode]) -> None:
     """Create a copy of its machine's original for each node, some at a time."""
-    waiting = iter(nodes)
+    waiting = enumerate(nodes, 1)
 
     async def work() -> None:
-        for node in waiting:
+        for number, node in waiting:
+            if number % _SPOKEN_NODES == 0:
+                say(f"  {number:,} copies")
             original = originals[node.machine]
             created = await client.create(NODE, original.node_named(node.name))
             features, devices = original.others_of(node.name, uid_of(created))

@@ -131,7 +131,7 @@ class RealBench:
         self.figures.rows["publishing, s"] = last - began
 
     async def _merged(self, count: int) -> bool:
-        """Say whether so many nodes have a ledger, a label of their agent and the pools of their cards."""
+        """Say whether so many nodes have a ledger and a label of their agent."""
         ledgers = sum(1 for obj in await self._client.list(DEVICES) if as_maps(at(obj, "status", "groups")))
         nodes = await self._client.list(NODE)
         labelled = sum(1 for node in nodes if any(key.startswith(DEVICE_PREFIX) for key in labels_of(node)))
