@@ -123,7 +123,10 @@ class Controller:
             log.exception("change could not be mapped", extra=extra)
             return
         for key in keys:
-            self._queue.add_after(key, watch.window_s)
+            if watch.first_at_once:
+                self._queue.add_spaced(key, watch.window_s)
+            else:
+                self._queue.add_after(key, watch.window_s)
 
     async def _work(self) -> None:
         while True:

@@ -81,12 +81,13 @@ class Watch:
     """One source of requests.
 
     `keys` both filters (answer nothing) and maps. `window_s`: requests of one key inside the window run once, at its
-    end.
+    end. `first_at_once`: one that comes when the key has not run for that long does not wait; the window is behind it.
     """
 
     kind: Kind
     keys: MapChange
     window_s: float = 0.0
+    first_at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ For: `kube.controller`. In: keys and seconds. Out: the keys, through `dedup`, wh
 Promises:
 - of several times asked for one key the earliest counts;
 - the run of a key answers everything asked before it began: later times of that key are forgotten then;
-- `window_s` collects: requests of one key inside the window run once, at its end.
+- `add_after` collects: requests of one key inside the time run once, at its end;
+- `add_spaced` collects behind the first: that one runs at once, those that come within the time after its run began run
+  once, at its end.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ class DelayQueue(DedupQueue):
         super().__init__()
         self._clock = clock
         self._due: dict[Key, float] = {}
+        self._began: dict[Key, float] = {}
+        """When the newest run of a spaced key began."""
         self._heap: list[tuple[float, int, Key]] = []
         self._serial = itertools.count()
         self._earlier = asyncio.Event()
@@ -42,10 +46,17 @@ class DelayQueue(DedupQueue):
             self._earlier.set()
         heapq.heappush(self._heap, (due, next(self._serial), key))
 
+    def add_spaced(self, key: Key, seconds: float) -> None:
+        """Ask for a run of `key` at once, but not before `seconds` after the last one began."""
+        began = self._began.setdefault(key, float("-inf"))
+        self.add_after(key, began + seconds - self._clock.now())
+
     async def get(self) -> Key:
         """Wait for a key; what was asked for later is answered by this run."""
         key = await super().get()
         self._due.pop(key, None)
+        if key in self._began:
+            self._began[key] = self._clock.now()
         return key
 
     async def run(self) -> None:

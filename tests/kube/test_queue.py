@@ -143,6 +143,18 @@ def test_a_run_answers_what_was_asked_for_later() -> None:
     play(scenario)
 
 
+def test_spaced_keys_run_at_once_and_then_once_a_window() -> None:
+    async def scenario() -> None:
+        async with Delayed() as delayed:
+            for pause in (0.0, 0.1, 0.1, 0.1, 5.0):
+                await delayed.clock.advance(pause)
+                delayed.queue.add_spaced(A, 0.5)
+                await settle()
+            assert delayed.got == [("a", 0), ("a", 0.5), ("a", 5.3)]
+
+    play(scenario)
+
+
 def test_failures_in_a_row_double_the_pause_up_to_its_limit() -> None:
     backoff = Backoff(random.Random(1), first_s=0.1, max_s=60)
     pauses = [backoff.next_s(A) for _ in range(40)]

@@ -21,13 +21,14 @@ from devicemanager.injection.recorded_host import RecordedHost, recorded_drivers
 from devicemanager.injection.request import HostFile
 from devicemanager.injection.site import Site
 from devicemanager.inventory import take_inventory
-from devicemanager.kubelet import serving
+from devicemanager.kubelet.methods import register
 from hack.fleet import RECORDED
 from kube.clock import SystemClock
 from nodefeature.kinds import DEVICES, POD
 from tests.builders.agent_cards import T4, sliceable
 from tests.builders.agent_world import NODE_NAME, AgentWorld, claiming, play, pod
 
+REGISTER = "devicemanager.kubelet.serving.register"
 ANNOTATION = "device.gpustack.ai/accelerator.allocated"
 
 
@@ -72,8 +73,6 @@ def test_a_disk_that_takes_no_files_refuses_and_leaves_nothing_charged(error: in
 
 
 def test_a_kubelet_socket_that_may_not_be_used_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    register = serving.register
-
     async def denied(*_args: object, **_more: object) -> None:
         details = "failed to connect to all addresses; last error: UNKNOWN: connect: Permission denied (13)"
         raise grpc.aio.AioRpcError(
@@ -82,11 +81,11 @@ def test_a_kubelet_socket_that_may_not_be_used_is_said_and_tried_again(monkeypat
 
     async def story(world: AgentWorld) -> None:
         await world.kill_agent()
-        monkeypatch.setattr(serving, "register", denied)
+        monkeypatch.setattr(REGISTER, denied)
         agent = await world.start_agent(registered=False)
         await world.until(lambda: "Permission denied" in agent.plugins.unready)
         assert "nvidia.com/gpu: the kubelet does not take the registration: UNAVAILABLE" in agent.plugins.unready
-        monkeypatch.setattr(serving, "register", register)
+        monkeypatch.setattr(REGISTER, register)
         await world.until(agent.ready)
         assert await world.run_pod(pod("a", claiming(exclusive=1))) == "Running"
 
