@@ -149,14 +149,19 @@ def ledger(node: str, *remaining: int, mode: int = 0, partitions: int | None = N
     cards = [card(f"GPU-{node}-{n}", n, slices=0 if made else 128, profiles=made) for n in range(len(remaining))]
     rows = []
     for n, percent in enumerate(remaining):
-        row: Obj = {"id": f"GPU-{node}-{n}", "mode": mode if percent < 100 else 0, "remaining": percent * PERCENT_UNITS}
+        row: Obj = {
+            "id": f"GPU-{node}-{n}",
+            "index": n,
+            "mode": mode if percent < 100 else 0,
+            "remaining": percent * PERCENT_UNITS,
+        }
         if partitions is not None:
             row |= {"mode": 4, "remainingProfiles": [{"name": "3g.40gb", "count": partitions}]}
         rows.append(row)
     group = {"id": "h100", "manufacturer": "nvidia"}
     return {
         "metadata": {"name": node, "labels": pool_labels(KEY) | {MANAGED: "true"}},
-        "spec": {"groups": [{**group, "accelerators": cards}]},
+        "spec": {"groups": [{**group, "name": "H100", "memory": 81920, "accelerators": cards}]},
         "status": {"groups": [{**group, "accelerators": rows}]},
     }
 
