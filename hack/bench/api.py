@@ -83,6 +83,7 @@ class ApiBench:
         self.sizes = sizes
         self.folder = folder
         self.rows: list[Row] = []
+        self._seen: list[Replica] = []
         self.load = Load(control_plane.tools.binary("load"), control_plane.kubeconfig, folder / "load.log")
         self.ways = {
             version: f"/apis/worker.gpustack.ai/{version}/namespaces/{NAMESPACE}/instances"
@@ -92,6 +93,14 @@ class ApiBench:
 
     def run(self) -> list[Row]:
         """Take all measurements."""
+        try:
+            self._measure()
+        finally:
+            for replica in self._seen:
+                replica.close()
+        return self.rows
+
+    def _measure(self) -> None:
         self._start()
         replica = self.replica("a")
         self._fill()
@@ -104,12 +113,13 @@ class ApiBench:
         self._write()
         if self.sizes.churn_s:
             self._churn()
-        return self.rows
 
     def replica(self, name: str) -> Replica:
         """Return one replica as it runs now."""
         admin = Pki(self.control_plane.layout.pki).pair("admin")
-        return Replica(self.replicas.pid(name), self.replicas.address(name), admin)
+        found = Replica(self.replicas.pid(name), self.replicas.address(name), admin)
+        self._seen.append(found)
+        return found
 
     def _template(self, version: str) -> Path:
         """Write an Instance that takes `OBJECT_BYTES` as it is stored."""

@@ -30,6 +30,10 @@ class Replica:
         host, port = address
         self._http = httpx.Client(base_url=f"https://{host}:{port}", verify=context, trust_env=False)
 
+    def close(self) -> None:
+        """Close the connection to it."""
+        self._http.close()
+
     def cpu_s(self) -> float:
         """Return the CPU seconds it has used, user and system."""
         fields = (self._proc / "stat").read_text().rpartition(")")[2].split()
