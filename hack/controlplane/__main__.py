@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hack.controlplane.control_plane import DEFAULT_STATE, ControlPlane
-from hack.controlplane.errors import ControlPlaneError
-from hack.controlplane.tools import DEFAULT_CACHE, Toolbox, build
+from hack.controlplane.errors import ControlPlaneError, ProcessDiedError
+from hack.controlplane.tools import DEFAULT_CACHE, ENGINES, Toolbox, build
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,11 +35,16 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
-    if Toolbox(options.cache_dir).missing():
+    if Toolbox(options.cache_dir).missing(ENGINES):
         _build(options)
     control_plane = ControlPlane(options.state_dir, cache=options.cache_dir)
-    if control_plane.running:
-        control_plane.check()
+    # After a restart of the machine all are gone: that is an earlier run's folder, not a control plane that broke.
+    if any(process.is_alive() for process in control_plane.running.values()):
+        try:
+            control_plane.wait_ready()
+        except ProcessDiedError as error:
+            stop = f"python -m hack.controlplane down --state-dir {shlex.quote(str(options.state_dir))}"
+            raise ProcessDiedError(f"{error}\nstop the others with `{stop}`, then start anew") from error
         _say(f"already runs in {options.state_dir}")
     else:
         began = time.monotonic()
@@ -80,8 +85,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", choices=_COMMANDS)
     parser.add_argument("--state-dir", type=Path, default=DEFAULT_STATE, help="everything of one control plane")
     parser.add_argument("--cache-dir", type=Path, default=DEFAULT_CACHE, help="built tools, shared by all")
-    parser.add_argument("--jobs", type=int, default=0, help="parallel compilations of a build; 0 leaves it to Go")
+    parser.add_argument("--jobs", type=_jobs, default=0, help="parallel compilations of a build; 0 leaves it to Go")
     return parser
+
+
+def _jobs(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of compilations; 0 leaves it to Go")
+    return int(text)
 
 
 def _say(line: str) -> None:

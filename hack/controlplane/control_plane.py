@@ -9,7 +9,6 @@ process; a process stopped by a test stays down until the test starts it again.
 from __future__ import annotations
 
 import base64
-import shutil
 import signal
 import sys
 import time
@@ -147,8 +146,7 @@ class ControlPlane:
         """Start everything from an empty folder; remains of an earlier run are stopped and removed first."""
         self.tools.require()
         self.stop()
-        if self.layout.root.exists():
-            shutil.rmtree(self.layout.root)
+        self.layout.remove()
         self._write_credentials()
         for name in ("etcd", "kube-apiserver"):
             self.start_process(name)
@@ -162,6 +160,12 @@ class ControlPlane:
         for name in (*together, *self._chain):
             self._wait_ready(name)
         self.check()
+
+    def wait_ready(self) -> None:
+        """Wait until every process that should run answers; raise ProcessDiedError when one has ended."""
+        self.check()
+        for name in self.running:
+            self._wait_ready(name)
 
     def stop(self) -> None:
         """Stop every process of this folder, whoever started it. State and logs stay."""

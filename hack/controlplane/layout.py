@@ -3,17 +3,20 @@
 For: every module that writes or reads a file of a running control plane.
 In: a folder. Out: paths, and ports kept in `ports.json` so that a restarted process finds its own again.
 Promises: ports are free when chosen and lie below the range the kernel hands to outgoing connections, so a process
-that restarts does not find its port taken by somebody's client.
+that restarts does not find its port taken by somebody's client. A folder of anything else is never removed.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import shutil
 import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from hack.controlplane.errors import ControlPlaneError
 
 _PORT_RANGE = range(20000, 32000)
 
@@ -84,12 +87,26 @@ class Layout:
 
     def create(self) -> None:
         """Make the folders."""
-        for folder in (self.pki, self.logs, self.etc, self.data):
+        for folder in self._folders:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def remove(self) -> None:
+        """Remove what an earlier run left; refuse a folder in which anything else lies."""
+        if not self.root.exists():
+            return
+        if not self.root.is_dir():
+            raise ControlPlaneError(f"{self.root}: not a folder; name another with --state-dir")
+        foreign = sorted({path.name for path in self.root.iterdir()} - {path.name for path in self._folders})
+        if foreign and not self._ports_file.exists():
+            raise ControlPlaneError(
+                f"{self.root}: holds {', '.join(foreign[:3])} and no control plane, and would be emptied; "
+                "name another with --state-dir"
+            )
+        shutil.rmtree(self.root)
 
     def ports(self) -> Ports:
         """Return this folder's ports, choosing them the first time."""
-        file = self.root / "ports.json"
+        file = self._ports_file
         if file.exists():
             return Ports(**json.loads(file.read_text()))
         chosen = free_ports(random.Random())
@@ -97,6 +114,14 @@ class Layout:
         ports = Ports(**{name: next(chosen) for name in names})
         file.write_text(json.dumps(asdict(ports), indent=1))
         return ports
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        return self.pki, self.logs, self.etc, self.data
+
+    @property
+    def _ports_file(self) -> Path:
+        return self.root / "ports.json"
 
 
 def free_ports(rng: random.Random) -> Iterator[int]:

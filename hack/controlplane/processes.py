@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from hack.controlplane.errors import NotReadyError, ProcessDiedError
+from hack.controlplane.errors import ControlPlaneError, NotReadyError, ProcessDiedError
 from hack.controlplane.layout import Layout
 
 _LAST_LINES = 12
@@ -157,7 +157,13 @@ def last_lines(path: Path, lines: int) -> str:
 def _read(file: Path) -> dict[str, Running]:
     if not file.exists():
         return {}
-    return {entry["name"]: Running(**entry) for entry in json.loads(file.read_text())}
+    try:
+        return {entry["name"]: Running(**entry) for entry in json.loads(file.read_text())}
+    except (ValueError, TypeError, KeyError) as error:
+        raise ControlPlaneError(
+            f"{file}: not a list of processes ({error}); end those whose command lines name {file.parent}, "
+            "then remove that folder"
+        ) from error
 
 
 def _start_time(pid: int) -> int | None:

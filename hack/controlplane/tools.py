@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hack.controlplane.errors import BuildError, MissingError
+from hack.controlplane.errors import BuildError, ControlPlaneError, MissingError
 
 MODULES = Path(__file__).parent / "tools"
 # Outside the checkout: half an hour of building serves every clone on the machine.
@@ -169,12 +169,23 @@ def build(cache: Path, *, say: Callable[[str], None], jobs: int = 0, environment
         say(f"all {len(TOOLS)} tools are in {cache}")
         return
     go = _find_go(environment)
-    cache.mkdir(parents=True, exist_ok=True)
+    _open_cache(cache)
     for tool in absent:
         began = time.monotonic()
         say(f"building {tool.name} {tool.version}: {', '.join(tool.binaries)}")
         _build_tool(tool, go=go, cache=cache, jobs=jobs, environment=environment)
         say(f"built {tool.name} in {time.monotonic() - began:.0f} s")
+
+
+def _open_cache(cache: Path) -> None:
+    """Make the cache folder, and say before minutes of building when nothing can be put there."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryDirectory(dir=cache, prefix=".probe-").cleanup()
+    except OSError as error:
+        raise ControlPlaneError(
+            f"{cache}: cannot hold built tools: {error.strerror}; name another folder with --cache-dir"
+        ) from error
 
 
 def _find_go(environment: Mapping[str, str]) -> str:

@@ -27,6 +27,19 @@ def test_a_port_in_use_is_passed_over() -> None:
         assert wanted[0] not in list(islice(free_ports(random.Random(1)), 5))
 
 
+def test_what_an_earlier_run_left_is_removed(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "state")
+    layout.remove()
+    layout.create()  # an earlier start was interrupted here
+    layout.remove()
+    layout.create()
+    layout.ports()
+    layout.admin_kubeconfig.touch()
+    (layout.root / "product").mkdir()
+    layout.remove()
+    assert not layout.root.exists()
+
+
 def test_folders_are_private(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "state")
     layout.create()

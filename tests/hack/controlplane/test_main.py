@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -9,6 +11,10 @@ import pytest
 
 from hack.controlplane.__main__ import main
 from hack.controlplane.control_plane import REPOSITORY
+from hack.controlplane.errors import ProcessDiedError
+from hack.controlplane.layout import Layout
+from hack.controlplane.processes import Program, Supervisor
+from hack.controlplane.tools import ENGINES
 
 
 @pytest.mark.parametrize("command", ["build", "up"])
@@ -34,6 +40,88 @@ def test_make_e2e_builds_before_it_tests() -> None:
 def test_down_where_nothing_runs_is_fine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["down", "--state-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().err == f"nothing runs in {tmp_path}\n"
+
+
+def test_a_folder_of_something_else_is_not_emptied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = full_cache(tmp_path / "cache")
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "thesis.txt").write_text("years of work")
+    assert main(["up", "--state-dir", str(own), "--cache-dir", str(cache)]) == 1
+    said = f"controlplane: {own}: holds thesis.txt and no control plane, and would be emptied; "
+    assert capsys.readouterr().err == f"{said}name another with --state-dir\n"
+    assert (own / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_file_is_no_state_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert main(["up", "--state-dir", str(file), "--cache-dir", str(full_cache(tmp_path / "cache"))]) == 1
+    assert capsys.readouterr().err == f"controlplane: {file}: not a folder; name another with --state-dir\n"
+
+
+def full_cache(folder: Path) -> Path:
+    for tool in ENGINES:
+        tool.cached(folder).mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("command", ["up", "down", "status"])
+@pytest.mark.parametrize("content", ["[{", "{}1", "[1]", '[{"name": "etcd"}]'])
+def test_a_broken_list_of_processes_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, content: str
+) -> None:
+    (tmp_path / "processes.json").write_text(content)
+    cache = str(full_cache(tmp_path / "cache"))
+    assert main([command, "--state-dir", str(tmp_path), "--cache-dir", cache]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"controlplane: {tmp_path}/processes.json: not a list of processes (")
+    assert last.endswith(f"end those whose command lines name {tmp_path}, then remove that folder")
+
+
+def test_a_control_plane_that_broke_is_named_and_how_to_stop_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = Layout(tmp_path / "state")
+    layout.create()
+    supervisor = Supervisor(layout)
+    supervisor.start(Program(name="etcd", command=("/bin/sleep", "60")))
+    supervisor.start(Program(name="kwok", command=("/bin/sleep", "60")))
+    try:
+        os.kill(supervisor.running["etcd"].pid, signal.SIGKILL)
+        await_death(supervisor)
+        cache = str(full_cache(tmp_path / "cache"))
+        assert main(["up", "--state-dir", str(layout.root), "--cache-dir", cache]) == 1
+    finally:
+        supervisor.stop_all()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("controlplane: etcd ended; last lines of ")
+    assert f"`python -m hack.controlplane down --state-dir {layout.root}`" in lines[-1]
+
+
+def await_death(supervisor: Supervisor) -> None:
+    """A killed child is reaped by the check that finds it ended."""
+    with pytest.raises(ProcessDiedError):
+        keep_checking(supervisor)
+
+
+def keep_checking(supervisor: Supervisor) -> None:
+    while True:
+        supervisor.check()
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text("#!/bin/sh\necho go1.26.6\n")
+    go.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(go.parent))
+        assert main(["build", "--cache-dir", str(file)]) == 1
+    said = f"controlplane: {file}: cannot hold built tools: File exists; name another folder with --cache-dir\n"
+    assert capsys.readouterr().err == said
 
 
 def test_status_names_what_is_not_built(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
