@@ -156,6 +156,7 @@ def assert_writes_under_lease(cluster: Cluster, since: int) -> None:
             leading = request.credential
         else:
             assert request.credential == leading or not leading, str(request)
+    assert leading, "no renewal of the Lease was seen, or its token is not told apart"
 
 
 @pytest.mark.parametrize("name", ["kube-apiserver", "etcd", "kueue"])
