@@ -107,17 +107,7 @@ class RandomNode:
 
     def _check_refusal(self, reason: str) -> None:
         """A refusal must be one of those a full node gives; identity trouble or a fault of ours is none."""
-        known = {
-            "Available:": "full by count",
-            "no healthy devices": "full by count",
-            "units free": "no room on the card",
-            "already hosts": "no slice left",
-            "is held in": "other mode",
-            "distinct cards": "same card twice",
-            "can host": "no place for the partition",
-            "no free placement": "no place for the partition",
-        }
-        words = next((what for text, what in known.items() if text in reason), "")
+        words = refusal_word(reason)
         assert words, reason
         self.figures[f"refused: {words}"] += 1
 
@@ -176,6 +166,23 @@ class RandomNode:
         assert self.world.hardware.live == {}
         assert self.world.kubelet.devices.given == {}
         assert len(self.world.agent.ledger.reservations) == 0
+
+
+_REFUSALS = {
+    "Available:": "full by count",
+    "no healthy devices": "full by count",
+    "units free": "no room on the card",
+    "already hosts": "no slice left",
+    "is held in": "other mode",
+    "distinct cards": "same card twice",
+    "can host": "no place for the partition",
+    "no free placement": "no place for the partition",
+}
+
+
+def refusal_word(reason: str) -> str:
+    """Return why a node that works refuses a container; empty for what must not happen."""
+    return next((word for text, word in _REFUSALS.items() if text in reason), "")
 
 
 def held_rows(pods: Iterable[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:

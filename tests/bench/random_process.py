@@ -29,12 +29,14 @@ from kube.reconciler import Object
 from nodefeature.fields import as_maps, as_str, at, uid_of
 from nodefeature.kinds import DEVICES, NAMESPACE, NODE, POD
 from tests.bench.process import connected, process, until
-from tests.bench.random_node import assert_sound, held_rows
+from tests.bench.random_node import assert_sound, held_rows, refusal_word
 from tests.builders.agent_world import claiming, partition
 
 NODE_NAME = "bench-node"
 MACHINE = "nvidia-hgx-a100-80gb-mig-mixed"
 PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb")
+_KILLED = ("UNAVAILABLE", "CANCELLED", "endpoint nvidia.com/gpu", "GetPreferredAllocation failed")
+"""What a kubelet says of a plugin whose process is gone."""
 _MOST_PODS = 12
 _SETTLED_S = 30.0
 
@@ -99,6 +101,11 @@ class RandomProcess:
             while (phase := await self._phase(name)) in {"", "Pending"}:  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.02)
         self.figures[phase] += 1
+        if phase == "Failed":
+            reason = self._kubelet.reasons[uid_of(await self._client.get(POD, name, "default"))]
+            word = refusal_word(reason) or next((word for word in _KILLED if word in reason), "")
+            assert word, reason
+            self.figures[f"refused: {word}"] += 1
 
     def _container(self) -> Object:
         roll = self._rng.random()
