@@ -28,6 +28,7 @@ from api.crds import crd_manifests
 from api.settings import SECRET_NAME
 from controllers import build_reconcilers, selections
 from controllers.node_feature_rule import install_all
+from devicemanager import own_objects
 from devicemanager.agent import Agent, AgentOptions
 from devicemanager.answers import Answer, Bus
 from devicemanager.detection import DetectionOptions
@@ -286,7 +287,9 @@ class RunningChain:
         )
         publisher = Publisher(client, self.clock, namespace=SYSTEM_NAMESPACE)
         agent = self.agents[node] = Agent(node, cards, publisher, self.clock, options, rng=random.Random(node))
-        self._processes[f"agent {node}"] = (asyncio.create_task(agent.run(), name=f"agent {node}"), None)
+        objects = self._manager(client, own_objects.selections(SYSTEM_NAMESPACE, node))
+        objects.add(own_objects.OwnObjects(objects.caches, {node: agent}, namespace=SYSTEM_NAMESPACE))
+        self._start(f"agent {node}", objects, agent.run())
 
     # Time
 
