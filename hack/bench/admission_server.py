@@ -33,7 +33,7 @@ FLOOR = "/allow"
 async def serve(port: int) -> None:
     """Serve until killed."""
     clock, rng = SystemClock(), random.Random(1)
-    connection = Connection(find_credentials(os.environ), clock=clock, rng=rng)
+    connection = Connection(find_credentials(), clock=clock, rng=rng)
     world = CachedWorld(Client(connection, field_manager="bench"), build_manufacturers({}), clock=clock, rng=rng)
     hooks = Webhooks(world, fault=world.fault, registry=CollectorRegistry())
 

@@ -126,12 +126,12 @@ def question(case: Case, number: int) -> bytes:
             },
         }
     elif case.kind == "Instance":
-        asks = {"accelerator": "1", "acceleratorSlicedMemoryPercentage": 50, "acceleratorSlicedCoresPercentage": 50}
+        cards = {"accelerator": "1", "acceleratorSlicedMemoryPercentage": 50, "acceleratorSlicedCoresPercentage": 50}
         general = {"cpu": "6", "ram": "96Gi", "localStorage": "15Gi"}
         spec = {
             "type": name,
             "image": "i",
-            "resources": {**general, **asks},
+            "resources": {**general, **cards},
             "volume": {"ephemeral": {"capacity": "1Gi"}},
         }
         obj = {"metadata": {"name": "box", "namespace": "default"}, "spec": spec}
@@ -196,7 +196,7 @@ def _turns(case: Case, count: int) -> Iterator[tuple[str, list[float]]]:
 async def fill(sizes: Sizes) -> None:
     """Put types and nodes into the cluster."""
     clock = SystemClock()
-    client = Client(Connection(find_credentials(os.environ), clock=clock, rng=random.Random(1)), field_manager="bench")
+    client = Client(Connection(find_credentials(), clock=clock, rng=random.Random(1)), field_manager="bench")
     while True:
         try:
             await client.list(NODE)
