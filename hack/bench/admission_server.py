@@ -8,7 +8,6 @@ the product's; only the floor is the bench's.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import sys
 
