@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -48,11 +49,15 @@ def _up(options: argparse.Namespace) -> int:
         _say(f"already runs in {options.state_dir}")
     else:
         began = time.monotonic()
+        # Processes have sessions of their own: one who ends `up` half-way must not leave them behind.
+        before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
         try:
             control_plane.start()
         except BaseException:
             control_plane.stop()
             raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
         _say(f"ready in {time.monotonic() - began:.1f} s; logs in {control_plane.layout.logs}")
     print(f"export KUBECONFIG={shlex.quote(str(control_plane.kubeconfig))}")
     return 0

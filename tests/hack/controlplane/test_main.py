@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hack.controlplane.__main__ import main
-from hack.controlplane.control_plane import REPOSITORY
+from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.errors import ProcessDiedError
 from hack.controlplane.layout import Layout
 from hack.controlplane.processes import Program, Supervisor
@@ -97,6 +97,18 @@ def test_a_control_plane_that_broke_is_named_and_how_to_stop_it(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("controlplane: etcd ended; last lines of ")
     assert f"`python -m hack.controlplane down --state-dir {layout.root}`" in lines[-1]
+
+
+def test_a_start_that_is_ended_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[Path] = []
+    monkeypatch.setattr(ControlPlane, "start", lambda _self: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(ControlPlane, "stop", lambda self: stopped.append(self.layout.root))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        main(["up", "--state-dir", str(tmp_path / "s"), "--cache-dir", str(full_cache(tmp_path / "cache"))])
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert stopped == [tmp_path / "s"]
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def await_death(supervisor: Supervisor) -> None:
