@@ -50,7 +50,7 @@ class Admin:
         self._http.close()
 
     def post(self, path: str, body: object) -> Object:
-        """Send one POST to any path, such as a subresource; RequestError carries kube-apiserver's message."""
+        """Send one POST to any path, with its query; RequestError carries kube-apiserver's message."""
         return self._send("POST", path, body=body)
 
     def ready(self) -> bool:
@@ -201,7 +201,7 @@ class Admin:
     ) -> Object:
         content = None if body is None else json.dumps(body).encode()
         headers = {} if content is None else {"Content-Type": content_type}
-        answer = self._http.request(method, path, content=content, headers=headers, params=dict(options or {}))
+        answer = self._http.request(method, path, content=content, headers=headers, params=options or None)
         if answer.is_error:
             raise _refusal(answer)
         decoded = answer.json()
