@@ -18,6 +18,8 @@ import yaml
 from devicemanager.detectors.host_facts import read_machine
 from gpustack_operator.demo.check import expected_cards
 from hack.fleet import PROFILE_TABLES, RECORDED, Machines, load_fleet
+from hack.kubelet.follower import socket_template
+from nodefeature.fields import as_maps
 
 _NOT_DNS = re.compile(r"[^a-z0-9.-]+")
 
@@ -44,11 +46,21 @@ class DemoFleet:
         """Return what the stand-ins' kubelets have to register."""
         return ("--fleet", str(self.source), "--machine", f"{self.this_machine}={self.file_of(self.this_machine)}")
 
-    def agents(self) -> dict[str, tuple[str, ...]]:
-        """Return each node's agent flags: recorded machines are replayed, this one is read for real."""
+    def agents(self, kubelets: Path) -> dict[str, tuple[str, ...]]:
+        """Return each node's agent flags: recorded machines are replayed, this one is read for real.
+
+        Recorded cards are offered to the kubelet below `kubelets`; this machine's own are never touched.
+        """
         return {
-            node: () if node == self.this_machine else ("--recorded", str(self.file_of(node))) for node in self.machines
+            node: () if node == self.this_machine else self._replayed(node, machine, kubelets)
+            for node, machine in self.machines.items()
         }
+
+    def _replayed(self, node: str, machine: Mapping[str, Any], kubelets: Path) -> tuple[str, ...]:
+        flags = ("--recorded", str(self.file_of(node)))
+        if not as_maps(machine.get("accelerators")):
+            return flags
+        return (*flags, "--kube-socket", socket_template(kubelets).replace("{node}", node))
 
 
 def prepare_fleet(source: Path, folder: Path) -> DemoFleet:

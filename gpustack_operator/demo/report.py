@@ -13,9 +13,9 @@ from nodefeature.fields import as_str, at, labels_of, name_of
 from nodefeature.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
 
 BANNER = """\
-gpustack-operator demo: from hardware to pools, without a cluster.
-  real      the aggregated API of our kinds, controllers, node agents (this machine's hardware, and
-            thirteen nodes recorded from twelve real machines)
+gpustack-operator demo: from hardware to pools, and from a request to a card, without a cluster.
+  real      the aggregated API of our kinds with its webhooks, controllers, node agents with their device
+            plugins (this machine's hardware, and thirteen nodes recorded from twelve real machines)
   stands in kube-apiserver and store (devcluster), NFD master and workers, Kueue, scheduler, kubelets; they say
             in their modules under hack/devcluster/ what they leave out. Nothing leaves this machine.
 """
@@ -70,7 +70,10 @@ def queues(world: World) -> str:
 def verdict(world: World) -> str:
     """Return what a check that found nothing wrong has checked."""
     nodes, pooled = len(world.managed_nodes()), len(world[SERVED_TYPE])
-    return f"checked: {nodes} nodes, {world.cards()} cards, {pooled} pools as recorded"
+    return (
+        f"checked: {nodes} nodes, {world.cards()} cards, {pooled} pools as recorded; four Instances ready, "
+        "the fifth explained, then started in the place of another"
+    )
 
 
 def further(kubeconfig: Path, logs: Path, add_to_path: Path | None = None) -> str:
@@ -80,6 +83,9 @@ def further(kubeconfig: Path, logs: Path, add_to_path: Path | None = None) -> st
         f"export KUBECONFIG={kubeconfig}",
         "kubectl get instancetypes -o wide                # through the aggregated API, worker.gpustack.ai/v1",
         "kubectl get instances -A; kubectl get settings -n gpustack-system",
+        "kubectl describe instance one-too-many           # what it waited for, step by step",
+        "gpustack-operator explain default/one-too-many   # the five gates; -o yaml for all figures",
+        "kubectl get --raw /apis/worker.gpustack.ai/v1/namespaces/default/instances/sliced/explain",
         "kubectl get devices -o yaml h100-01              # inventory and ledger of one node",
         "kubectl get resourceflavors,clusterqueues        # what stands behind the pools",
         "kubectl get localqueues -n default --show-labels",

@@ -1,4 +1,5 @@
-"""The demo's supervisor: starts the processes, waits until the chain is settled, prints what came out.
+"""The demo's supervisor: starts the processes, waits until the chain is settled, prints what came out, then asks for
+Instances (`story.py`).
 
 For: `gpustack-operator demo`. In: options. Out: an exit code, tables on standard output, progress on standard error.
 Promises: nothing is left running or lying about; a child that dies ends the demo with its last lines; settled means
@@ -24,6 +25,7 @@ from gpustack_operator.demo.check import findings
 from gpustack_operator.demo.children import Children
 from gpustack_operator.demo.fleet import DemoFleet, prepare_fleet
 from gpustack_operator.demo.progress import Progress
+from gpustack_operator.demo.story import play
 from gpustack_operator.demo.world import World, read_world
 from kube.client import Client
 from kube.connection import Connection
@@ -67,6 +69,11 @@ class Place:
         """Folder of the machine files the agents replay."""
         return self.folder / "machines"
 
+    @property
+    def kubelets(self) -> Path:
+        """Folder of the kubelets' sockets; short, since a socket's path may have 107 characters."""
+        return self.folder / "k"
+
 
 async def demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
     """Run the demo and return its exit code."""
@@ -76,9 +83,10 @@ async def demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
         place = Place(Path(folder))
         for needed in (place.folder, place.logs, place.machines):
             needed.mkdir(parents=True, exist_ok=True)
-        children = Children(place.logs, {**environ, "PYTHONPATH": str(_CHECKOUT), "KUBECONFIG": str(place.kubeconfig)})
+        own = {**environ, "PYTHONPATH": str(_CHECKOUT), "KUBECONFIG": str(place.kubeconfig)}
+        children = Children(place.logs, own)
         try:
-            code = await _until_interrupted(_act(options, place, children))
+            code = await _until_interrupted(_act(options, place, children, own))
             # Who asked for a check has none; who only looked has seen enough.
             return int(options.exit_when_settled) if code is None else code
         finally:
@@ -98,7 +106,7 @@ async def _until_interrupted(work: Coroutine[Any, Any, int]) -> int | None:
         return None
 
 
-async def _act(options: DemoOptions, place: Place, children: Children) -> int:
+async def _act(options: DemoOptions, place: Place, children: Children, environ: Mapping[str, str]) -> int:
     fleet = prepare_fleet(_CHECKOUT / "hack" / "demo-fleet.yaml", place.machines)
     progress = Progress(sys.stderr)
     # One that an earlier run left in the folder leads to a port where nobody listens.
@@ -108,16 +116,13 @@ async def _act(options: DemoOptions, place: Place, children: Children) -> int:
         _python("hack.devcluster", "--data-dir", str(place.folder / "store"), "--kubeconfig", str(place.kubeconfig)),
     )
     died = asyncio.create_task(children.first_death())
-    settled = asyncio.create_task(_settle(options, place, children, fleet, progress))
+    settled = asyncio.create_task(_show(options, place, children, fleet, progress=progress, environ=environ))
     try:
         await asyncio.wait((died, settled), return_when=asyncio.FIRST_COMPLETED)
         if died.done():
             progress.end()
             await died
-        world = await settled
-        progress.end()
-        wrong = findings(fleet.machines, world)
-        _print_result(place, world, wrong, ends=options.exit_when_settled)
+        wrong = await settled
         if options.exit_when_settled:
             return 1 if wrong else 0
         print("\nRunning on; Ctrl-C ends it.", flush=True)
@@ -126,6 +131,29 @@ async def _act(options: DemoOptions, place: Place, children: Children) -> int:
         for task in (died, settled):
             task.cancel()
     return 0
+
+
+async def _show(
+    options: DemoOptions,
+    place: Place,
+    children: Children,
+    fleet: DemoFleet,
+    *,
+    progress: Progress,
+    environ: Mapping[str, str],
+) -> list[str]:
+    """Play both acts and print them; return everything that is wrong."""
+    world = await _settle(options, place, children, fleet, progress)
+    progress.end()
+    wrong = findings(fleet.machines, world)
+    _print_pools(world)
+    client = await _api_client(place)
+    try:
+        wrong += await play(client, environ, fleet.this_machine)
+    finally:
+        await client.connection.close()
+    _print_result(place, world, wrong, ends=options.exit_when_settled)
+    return wrong
 
 
 async def _settle(
@@ -138,10 +166,11 @@ async def _settle(
             # An installation makes it; here nobody installs. In a folder that was kept it stands already.
             with contextlib.suppress(AlreadyExists):
                 await client.create(NAMESPACE, {"metadata": {"name": SYSTEM_NAMESPACE}})
-            await children.start("standins", _python("hack.devcluster.standins", *fleet.standin_flags()))
+            standins = (*fleet.standin_flags(), "--kubelet-root", str(place.kubelets))
+            await children.start("standins", _python("hack.devcluster.standins", *standins))
             await children.start("apiserver", _operator("apiserver", *_API_SERVER))
             await children.start("controllers", _operator("controllers", "--leader-elect=false"))
-            for node, flags in fleet.agents().items():
+            for node, flags in fleet.agents(place.kubelets).items():
                 await children.start(f"agent-{node}", _operator("device-manager", "serve", "--node-name", node, *flags))
                 await asyncio.sleep(0)
             return await _watch_until_quiet(client, fleet, progress)
@@ -179,14 +208,17 @@ async def _watch_until_quiet(client: Client, fleet: DemoFleet, progress: Progres
         await asyncio.sleep(_LOOK_S)
 
 
+def _print_pools(world: World) -> None:
+    print(f"{report.pools(world)}\n\n{report.LEGEND}\n{report.flavors(world)}\n\n{report.queues(world)}\n", flush=True)
+
+
 def _print_result(place: Place, world: World, wrong: list[str], *, ends: bool) -> None:
-    """Print the tables, then the verdict when the demo `ends` here, else how to look further."""
-    print(f"{report.pools(world)}\n\n{report.LEGEND}\n{report.flavors(world)}\n\n{report.queues(world)}\n")
+    """Print the verdict when the demo `ends` here, else how to look further."""
     if not ends:
         kubectl, ours = shutil.which("kubectl"), _CHECKOUT / ".venv" / "bin"
         print(report.further(place.kubeconfig, place.logs, ours if kubectl and Path(kubectl).parent == ours else None))
     if wrong:
-        print("\nNot as the machines say:\n  " + "\n  ".join(wrong))
+        print("\nNot as it should be:\n  " + "\n  ".join(wrong))
     elif ends:
         print(report.verdict(world))
     sys.stdout.flush()

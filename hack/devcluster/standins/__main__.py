@@ -3,8 +3,9 @@
 `python -m hack.devcluster.standins --kubeconfig FILE [--fleet FILE] [--machine NODE=FILE ...] [--nfd-delay SECONDS]
 [--kubelet-root FOLDER]`
 
-With `--kubelet-root` machines with cards get a kubelet that speaks the device plugin protocol; it listens on
-`FOLDER/<node>/device-plugins/kubelet.sock`, where the node's agent must register.
+With `--kubelet-root` the fleet's machines with cards get a kubelet that speaks the device plugin protocol; it listens
+on `FOLDER/<node>/device-plugins/kubelet.sock`, where the node's agent must register. A `--machine` never does: it may
+be the one this runs on, whose own cards no stand-in hands out.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from hack.devcluster.standins.kueue.queues import ClusterQueueStatus, ResourceFl
 from hack.devcluster.standins.kueue.transformations import transformations_of
 from hack.devcluster.standins.kueue.workloads import WorkloadLife
 from hack.devcluster.standins.nfd_master import NFDMaster
+from hack.devcluster.standins.node_ports import NodePorts
 from hack.devcluster.standins.registrar import RegisteredMachine, register
 from hack.devcluster.standins.scheduler import Scheduler
 from hack.fleet import Machines, load_fleet
@@ -68,6 +70,7 @@ def build(
     manager.add(WorkloadLife(kueue, caches, clock, transformations=transformations_of(registry)), workers=1)
     manager.add(PodIntegration(kueue, caches, clock))
     manager.add(Scheduler(client.as_manager("kube-scheduler"), caches, clock), workers=1)
+    manager.add(NodePorts(client.as_manager("kube-apiserver"), caches), workers=1)
     kubelet = client.as_manager("kubelet")
     manager.add(KubeletNode(kubelet, caches, manufacturers=registry, left_out=speaking), workers=8)
     manager.add(KubeletPods(kubelet, caches, clock, left_out=speaking))
@@ -100,7 +103,7 @@ async def run(arguments: argparse.Namespace) -> None:
 
 def speaking_nodes(arguments: argparse.Namespace) -> list[str]:
     """Return the nodes that have cards for a device plugin to offer."""
-    machines = machines_of(arguments.fleet, arguments.machine)
+    machines = machines_of(arguments.fleet, ())
     return [machine.name for machine in machines if as_maps(machine.machine.get("accelerators"))]
 
 

@@ -47,11 +47,12 @@ def test_prepare_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = prepare_fleet(source, folder)
     assert fleet.this_machine == "here"
     assert fleet.cards == 9
-    assert fleet.agents() == {
+    socket_of_gpu = str(tmp_path / "k" / "gpu-01" / "device-plugins" / "kubelet.sock")
+    assert fleet.agents(tmp_path / "k") == {
         "cpu-01": ("--recorded", str(folder / "cpu-01.yaml")),
-        "gpu-01": ("--recorded", str(folder / "gpu-01.yaml")),
+        "gpu-01": ("--recorded", str(folder / "gpu-01.yaml"), "--kube-socket", socket_of_gpu),
         "here": (),
-    }, "this machine's agent reads the hardware"
+    }, "this machine's agent reads the hardware, and offers none of it to a stand-in"
     assert fleet.standin_flags() == ("--fleet", str(source), "--machine", f"here={folder / 'here.yaml'}")
     assert (folder / "mig-profiles.yaml").is_file()
     written = yaml.safe_load((folder / "gpu-01.yaml").read_text("utf-8"))

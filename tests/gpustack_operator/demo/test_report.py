@@ -71,7 +71,7 @@ def test_further_begins_with_the_path_and_ends_with_what_does_not_return() -> No
 
 
 def test_verdict() -> None:
-    assert report.verdict(WORLD) == "checked: 0 nodes, 0 cards, 2 pools as recorded"
+    assert report.verdict(WORLD).startswith("checked: 0 nodes, 0 cards, 2 pools as recorded; four Instances ready")
 
 
 @pytest.mark.parametrize("word", ["EX ", "SH ", "SL ", "PT ", "largest single request / remaining", "CPU", "12800k"])
@@ -86,6 +86,8 @@ def test_the_banner_says_what_is_real_and_what_stands_in() -> None:
         "controllers",
         "agents",
         "aggregated API",
+        "webhooks",
+        "device\n            plugins",
         "kube-apiserver",
         "NFD",
         "Kueue",

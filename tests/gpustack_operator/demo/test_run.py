@@ -36,6 +36,7 @@ class Scene:
         self.argv: dict[str, tuple[str, ...]] = {}
         self.worlds: list[World] = []
         self.wrong: list[str] = []
+        self.second_act: list[str] = []
         self.api = FakeApi()
         machines: Mapping[str, Mapping[str, Any]] = {"n1": {}, "n2": {}}
         fleet = DemoFleet(tmp_path / "fleet.yaml", tmp_path, machines, "n2")
@@ -50,9 +51,13 @@ class Scene:
         monkeypatch.setattr(module, "_api_client", api_client)
         monkeypatch.setattr(module, "read_world", read_world)
         monkeypatch.setattr(module, "findings", lambda *_: list(self.wrong))
+        monkeypatch.setattr(module, "play", self._second_act)
         monkeypatch.setattr(module, "_python", lambda *words: self.argv.get(words[0], WAITS))
         monkeypatch.setattr(module, "QUIET_S", 0.05)
         monkeypatch.setattr(module, "_LOOK_S", 0.02)
+
+    async def _second_act(self, *_: object) -> list[str]:
+        return list(self.second_act)
 
     def play(self, **options: Any) -> int:
         return asyncio.run(demo(DemoOptions(exit_when_settled=True, **options), os.environ))
@@ -88,6 +93,14 @@ def test_settled_and_right(scene: Scene, tmp_path: Path, capsys: pytest.CaptureF
     assert "Look further" not in printed
 
 
+def test_a_second_act_that_fails_is_no_success(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.second_act = ["Instance sliced is Pending: no message"]
+    assert scene.play() == 1
+    printed = capsys.readouterr().out
+    assert "Not as it should be:\n  Instance sliced is Pending: no message" in printed
+    assert "checked:" not in printed
+
+
 @pytest.mark.parametrize(("found", "said"), [(".venv/bin", True), ("elsewhere", False), ("", False)])
 def test_one_who_looks_is_told_how(
     found: str, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -107,7 +120,7 @@ def test_a_wrong_result_has_no_verdict_but_its_findings(
 ) -> None:
     module._print_result(module.Place(tmp_path), world(1), ["node n1: 0 cards"], ends=ends)
     printed = capsys.readouterr().out
-    assert "Not as the machines say:\n  node n1: 0 cards" in printed
+    assert "Not as it should be:\n  node n1: 0 cards" in printed
     assert "checked:" not in printed
 
 
