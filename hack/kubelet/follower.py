@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 
 from hack.kubelet.kubelet import Kubelet
 from kube.client import Client
-from kube.clock import Clock, SystemClock, micro_time
+from kube.clock import Clock, SystemClock, micro_time, second_time
 from kube.errors import ApiError, Conflict, NotFound, OperatorError, Unreachable
 from kube.reconciler import DONE, Caches, Index, Key, Object, Outcome, Rule, Selection, Watch
 from kube.runtime import Manager
-from nodefeature.fields import as_map, as_str, at, is_deleting, name_of, namespace_of, uid_of
+from nodefeature.fields import as_map, as_maps, as_str, at, is_deleting, name_of, namespace_of, uid_of
 from nodefeature.kinds import LEASE, NODE, POD, Kind
 
 _LEASES = "kube-node-lease"
@@ -137,9 +137,21 @@ class NodeKubelets:
             for node in self._kubelets:
                 try:
                     await self._client.patch(LEASE, node, {"spec": spec}, _LEASES)
+                    await self._say_ready(node)
                 except (ApiError, Unreachable):
                     continue
             await self._clock.sleep(_RENEW_S)
+
+    async def _say_ready(self, name: str) -> None:
+        """Take back what was concluded while nobody renewed the lease."""
+        conditions = as_maps(at(await self._client.get(NODE, name), "status", "conditions"))
+        ready = next((c for c in conditions if c.get("type") == "Ready"), None)
+        if ready is None or ready.get("status") == "True":
+            return
+        now = second_time(self._clock.time())
+        said = {**ready, "status": "True", "reason": "KubeletReady", "message": "", "lastTransitionTime": now}
+        status = {"conditions": [said if c is ready else c for c in conditions]}
+        await self._client.patch(NODE, name, {"status": status}, subresource="status")
 
 
 def tell_through(client: Client) -> Any:

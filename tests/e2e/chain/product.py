@@ -85,10 +85,10 @@ class Product:
         path.write_text(self._control_plane.product_kubeconfig("", OPERATOR).read_text())
         return path
 
-    def start_agents(self, fleet: Path, name: str) -> None:
-        """Start the node agents of a fleet's machines in one process."""
+    def start_agents(self, fleet: Path, name: str, *more: str) -> None:
+        """Start the node agents of a fleet's machines in one process; `more` are further flags."""
         flags = ("--kubeconfig", str(self._agent), "--fleet", str(fleet), "--monitor-period", "2s")
-        command = ("device-manager", "serve", *flags)
+        command = ("device-manager", "serve", *flags, *more)
         self._start(name, command)
 
     def _start(self, name: str, command: tuple[str, ...]) -> None:
