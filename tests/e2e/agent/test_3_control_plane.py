@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hack.controlplane.admin import Object
 from hack.controlplane.components import KUBELET_LABEL
 from hack.controlplane.control_plane import ControlPlane
 from hack.fleet import FleetNode
@@ -22,7 +23,7 @@ from kube.credentials import find_credentials
 from nodefeature.fields import annotations_of, as_maps, as_str, at
 from nodefeature.kinds import DEVICES, INSTANCE_TYPE, NODE, POD
 from tests.builders.agent_world import claiming
-from tests.e2e.chain.cluster import Cluster, Object
+from tests.e2e.chain.cluster import Cluster
 from tests.e2e.chain.product import Product
 
 NODE_NAME = "agent-h100"
