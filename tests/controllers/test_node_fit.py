@@ -95,8 +95,8 @@ def test_a_node_that_is_no_longer_managed_loses_them() -> None:
 
 def test_b003_a_mark_that_nfd_took_away_still_counts() -> None:
     world = World()
-    feature = {"metadata": {"name": "n-gpustack-worker", "namespace": "gpustack-system"}, "spec": {"labels": {}}}
-    feature["spec"]["labels"] = {MANAGED: "true"}
+    name = {"name": "n-gpustack-worker", "namespace": "gpustack-system"}
+    feature: dict[str, Any] = {"metadata": name, "spec": {"labels": {MANAGED: "true"}}}
     world.api.add(NODE_FEATURE, feature)
     world.run()
     world.api.edit(NODE, "n", {"metadata": {"labels": {MANAGED: None}}})

@@ -90,7 +90,7 @@ AMOUNTS = [
 ]
 
 
-@pytest.mark.parametrize(("resource", "milli", "text"), AMOUNTS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("resource", "milli", "text"), AMOUNTS, ids=str)
 def test_amounts_read_as_cards_and_cores(resource: str, milli: int, text: str) -> None:
     assert amount(resource, milli) == text
 

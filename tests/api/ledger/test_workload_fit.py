@@ -153,8 +153,8 @@ def test_14_8(name: str) -> None:
         (
             {"n": cards(640_000, 480_000)},
             (pods(sliced(HALF)),),
-            "no node has enough free cards of nvidia-a10g, sliced: needs a card with 800000 units (50 %) free on one node; "
-            "best node n has at most 640000 units (40 %) on a card",
+            "no node has enough free cards of nvidia-a10g, sliced: "
+            "needs a card with 800000 units (50 %) free on one node; best node n has at most 640000 units (40 %) on a card",
         ),
         (
             {"n": mig(1)},

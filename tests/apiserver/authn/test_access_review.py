@@ -201,8 +201,12 @@ def test_what_the_front_proxy_says_of_a_user_is_what_is_asked_about() -> None:
             (b"x-remote-extra-scopes", b"a"),
             (b"x-remote-extra-scopes", b"b"),
         ]
-        names = {"user_headers": ("x-remote-user",), "uid_headers": ("x-remote-uid",)}
-        trust = Trust(**names, group_headers=("x-remote-group",), extra_prefixes=("x-remote-extra-",))
+        trust = Trust(
+            user_headers=("x-remote-user",),
+            uid_headers=("x-remote-uid",),
+            group_headers=("x-remote-group",),
+            extra_prefixes=("x-remote-extra-",),
+        )
         user = user_from_headers(headers, trust)
         assert user is not None
         await reviews.authorize(user, parse("GET", f"{G}/instances".encode(), b""))

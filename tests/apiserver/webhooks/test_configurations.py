@@ -106,7 +106,12 @@ def want(version: str = "1.2.0") -> Any:
 def test_settled_means_no_write_and_edits_are_written_back() -> None:
     have = {**want(), "metadata": {**want()["metadata"], "resourceVersion": "7", "generation": 3}}
     assert next_object(have, want(), version="1.2.0") is None
-    for edit in ({"failurePolicy": "Ignore"}, {"namespaceSelector": {"matchLabels": {"x": "y"}}}, {"rules": []}):
+    edits: list[dict[str, Any]] = [
+        {"failurePolicy": "Ignore"},
+        {"namespaceSelector": {"matchLabels": {"x": "y"}}},
+        {"rules": []},
+    ]
+    for edit in edits:
         edited = {**have, "webhooks": [{**have["webhooks"][0], **edit}, *have["webhooks"][1:]]}
         written = next_object(edited, want(), version="1.2.0")
         assert written is not None
