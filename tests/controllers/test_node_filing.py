@@ -92,7 +92,7 @@ STEP: st.SearchStrategy[tuple[str, Any]] = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(STEP, max_size=25))
 def test_what_is_kept_is_what_a_full_reading_says(steps: list[tuple[str, Any]]) -> None:
     world = Cached()
