@@ -203,12 +203,19 @@ async def fill(sizes: Sizes) -> None:
             break
         except Unreachable:
             await clock.sleep(0.2)
-    for number in range(sizes.types):
-        made = instance_type(number)
-        stored = await client.create(INSTANCE_TYPE, made)
-        await client.update(INSTANCE_TYPE, {**stored, "status": made["status"]}, subresource="status")
-    for number in range(sizes.nodes):
-        await client.create(NODE, {"metadata": {"name": f"node-{number}"}, "status": {"capacity": {GPU: "8"}}})
+    numbers = iter(range(max(sizes.types, sizes.nodes)))
+
+    async def some() -> None:
+        for number in numbers:
+            if number < sizes.types:
+                made = instance_type(number)
+                stored = await client.create(INSTANCE_TYPE, made)
+                await client.update(INSTANCE_TYPE, {**stored, "status": made["status"]}, subresource="status")
+            if number < sizes.nodes:
+                node = {"metadata": {"name": f"node-{number}"}, "status": {"capacity": {GPU: "8"}}}
+                await client.create(NODE, node)
+
+    await asyncio.gather(*(some() for _ in range(CONNECTIONS)))
     await client.connection.close()
 
 
