@@ -21,7 +21,7 @@ INSTANCE = """
 apiVersion: worker.gpustack.ai/v1
 kind: Instance
 metadata: {name: a, namespace: default}
-spec: {type: t, image: i, volume: {ephemeral: {capacity: 1Gi}}}
+spec: {type: t, image: i, stop: true, volume: {ephemeral: {capacity: 1Gi}}}
 """
 
 
@@ -137,11 +137,11 @@ def test_b022_the_config_map_breaks_and_mends_under_an_open_watch(replicas: Repl
         broken = {"requestheader-client-ca-file": "not a certificate", "requestheader-allowed-names": "nonsense"}
         replicas.admin.patch(CONFIG_MAP, CONFIG, {"data": broken}, "kube-system")
         replicas.until(lambda: "the last good trust stays" in replicas.log(), "we noticed", 10)
-        assert replicas.kubectl("get", "instances", "-A", check=False).startswith("No resources")
+        assert replicas.kubectl("get", "instances", "-n", "kube-system", check=False).startswith("No resources")
         assert replicas.available(NAMES[1]) == "True"
     finally:
         replicas.admin.patch(CONFIG_MAP, CONFIG, {"data": data}, "kube-system")
-    assert replicas.kubectl("get", "instances", "-A", check=False).startswith("No resources")
+    assert replicas.kubectl("get", "instances", "-n", "kube-system", check=False).startswith("No resources")
 
 
 def test_two_replicas_share_a_certificate(replicas: Replicas) -> None:
