@@ -75,10 +75,13 @@ controlplane: setup ## Start a real control plane on this machine and print its 
 controlplane-down: setup ## Stop it
 	@$(BIN)/python -m hack.controlplane down
 
+# The chain and the protocol; the API's conformance, admission, Instances and agents are asked for by folder.
+E2E ?= tests/protocol tests/e2e/chain tests/e2e/test_client.py tests/e2e/test_controlplane.py
+
 .PHONY: e2e
-e2e: setup ## Test on a real control plane, building it when needed (needs Go)
+e2e: setup ## Test on a real control plane, building it when needed (needs Go; E2E=tests/e2e/apiserver for another part)
 	@$(BIN)/python -m hack.controlplane build
-	@PROTOCOL_SERVERS=kube-apiserver,view-of-kube-apiserver $(BIN)/python -m pytest tests/protocol tests/e2e
+	@PROTOCOL_SERVERS=kube-apiserver,view-of-kube-apiserver $(BIN)/python -m pytest $(E2E)
 
 .PHONY: bench-chain
 bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000"; ENGINE=real: on a real control plane)
