@@ -9,8 +9,11 @@ the act.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,14 +57,19 @@ class Shell:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=dict(self.environ),
+            start_new_session=True,
         )
         try:
             text, _ = await asyncio.wait_for(process.communicate(given.encode()), PATIENCE_S)
+            return process.returncode or 0, text.decode(errors="replace")
         except TimeoutError:
-            process.kill()
-            await process.wait()
             return 124, f"no end within {PATIENCE_S:.0f} s"
-        return process.returncode or 0, text.decode(errors="replace")
+        finally:
+            if process.returncode is None:
+                # With all it has started: who still holds its output would keep it from ending.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.communicate()
 
 
 class Failed(Exception):

@@ -205,7 +205,7 @@ def test_without_kubectl_nobody_asks() -> None:
 SHELLS: dict[str, tuple[tuple[str, ...], tuple[int, str]]] = {
     "prints": (("sh", "-c", "cat; echo err >&2"), (0, "given\nerr\n")),
     "fails": (("sh", "-c", "exit 3"), (3, "")),
-    "never ends": (("sh", "-c", "sleep 60"), (124, "no end within 0 s")),
+    "never ends": (("sh", "-c", "sleep 60; true"), (124, "no end within 0 s")),
 }
 
 
