@@ -194,19 +194,25 @@ class GateBench:
         return first_to_last
 
     async def _free_one(self, gate: NodeDevicesAdmission, seen: Seen) -> None:
-        """A slice comes back on a full node: it can help slices only, and of those bound to hosts only its own."""
-        before, node = gate.judged, "gpu-0000"
+        """A slice comes back on a full node: it can help slices only, of those bound to hosts its own alone, and has one."""
+        before = gate.judged
         waiting = [name for name, state in seen.states.items() if state == "Retry"]
+        slices = [number for number in (int(name[-4:]) for name in waiting) if number % 5 == 3]
+        place = next(self._host(number) for number in slices if number % 2 and self._host(number) % 3 < 2)
+        node = f"gpu-{place:04d}"
         free = gate_devices(node, *taken(*range(7)), {**taken(7)[0], "mode": 3, "remaining": 800_000})
         await self._client.patch(DEVICES, node, {"status": free["status"]}, subresource="status")
         await asyncio.sleep(3)
-        slices = [n for n in waiting if int(n[-4:]) % 5 == 3]
-        helped = [n for n in slices if int(n[-4:]) % 2 == 0 or int(n[-4:]) * 7 % self._nodes == 0]
+        helped = [number for number in slices if number % 2 == 0 or self._host(number) == place]
         judged = gate.judged - before
         self.rows["one slice freed: waiting, could be helped, judged again"] = (
             f"{len(waiting)}, {len(helped)}, {judged}"
         )
         self.holds = self.holds and judged == len(helped)
+
+    def _host(self, number: int) -> int:
+        """Return the node that every second Workload is bound to."""
+        return number * 7 % self._nodes
 
     async def _each(self, work: Iterable[Awaitable[object]]) -> None:
         async def limited(one: Awaitable[object]) -> None:
