@@ -101,9 +101,9 @@ class CardBook:
         if self._under_way.pop(key, None) is not None:
             self._moved[key] = None
 
-    def holders(self, node: str) -> list[str]:
-        """Return the Workloads that were promised cards on a node."""
-        return sorted(str(key) for key in self._on_node.get(node, ()))
+    def promised_on(self, node: str) -> int:
+        """Return how many Workloads were promised cards on a node."""
+        return len(self._on_node.get(node, ()))
 
     def promises(self, key: Key) -> Sequence[Promise]:
         """Return what a Workload was promised and does not hold yet."""

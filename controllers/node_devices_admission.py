@@ -167,7 +167,7 @@ class NodeDevicesAdmission:
             self.book.assume(key, workload, found.places)
             return Verdict(READY, ready_message(demands.groups))
         self.book.withdraw(key)
-        verdict = Verdict(RETRY, miss_message(found.miss, self.book.holders(found.miss.node)))
+        verdict = Verdict(RETRY, miss_message(found.miss, self.book.promised_on(found.miss.node)))
         self._refused[key] = _Refusal(uid_of(workload), demands.groups, self.book.fleet.serial, verdict)
         return verdict
 

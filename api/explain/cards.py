@@ -7,7 +7,6 @@ could meet even when it were empty is a refusal, although the check itself only 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,10 +36,6 @@ CARD_CHECK = "gpustack-node-devices"
 """The AdmissionCheck of gate 3."""
 
 
-_HOLDERS = re.compile(r"(; cards there are promised to ).*?(, whose Pods do not hold them yet)", re.DOTALL)
-"""What the check says of others (`api.ledger.fit_words`); it names their Workloads, an answer to a tenant must not."""
-
-
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The demand that decides, its figures, and the most that one empty node of the pool has."""
@@ -67,7 +62,7 @@ def judge(evidence: Evidence) -> Verdict:
     if put_out:
         return _put_out(evidence, fit)
     if has_condition(workload, "Admitted"):
-        said = _said(_own_check(workload))
+        said = words(_own_check(workload))
         return _verdict(State.PASSED, said or "The Workload is admitted", _calm(fit))
     if not has_condition(workload, "QuotaReserved"):
         return _verdict(State.WAITING, "", fit, reached=False)
@@ -96,18 +91,12 @@ def _own_check(workload: object) -> Mapping[str, Any]:
     return next((check for check in checks if check.get("name") == CARD_CHECK), {})
 
 
-def _said(own: Mapping[str, Any]) -> str:
-    """Return the check's words without the names of others' Workloads."""
-    message = as_str(own.get("message"))
-    return words({**own, "message": _HOLDERS.sub(r"\1others\2", message)})
-
-
 def _of_checks(evidence: Evidence, fit: Fit) -> Verdict:
     """Judge a Workload that holds quota and waits for its checks."""
     checks = as_maps(at(evidence.workload, "status", "admissionChecks"))
     own, state = _own_check(evidence.workload), as_str(_own_check(evidence.workload).get("state"))
     if state in ("Retry", "Rejected"):
-        return _missed(evidence, fit, _said(own), rejected=state == "Rejected")
+        return _missed(evidence, fit, words(own), rejected=state == "Rejected")
     foreign = [check for check in checks if check is not own and check.get("state") != "Ready"]
     if foreign:
         name, held = as_str(foreign[0].get("name")), as_str(foreign[0].get("state")) or "Pending"
@@ -118,7 +107,7 @@ def _of_checks(evidence: Evidence, fit: Fit) -> Verdict:
     if own and state != "Ready":
         return _verdict(State.WAITING, "The cards are not judged yet", fit, "The controllers must run")
     if own:
-        return _verdict(State.PASSED, _said(own) or "A node has the cards", _calm(fit))
+        return _verdict(State.PASSED, words(own) or "A node has the cards", _calm(fit))
     asked = "No card is asked for" if fit.demand is None else "No card check stands before this pool"
     return _verdict(State.PASSED, asked, _calm(fit))
 
@@ -131,7 +120,7 @@ def _put_out(evidence: Evidence, fit: Fit) -> Verdict:
     if held.get("reason") != "AdmissionCheck":
         return _verdict(State.WAITING, "", fit, reached=False)
     own = _own_check(workload)
-    said = _said(own) if own.get("state") in ("Retry", "Rejected") else ""
+    said = words(own) if own.get("state") in ("Retry", "Rejected") else ""
     return _missed(evidence, fit, said, rejected=own.get("state") == "Rejected")
 
 

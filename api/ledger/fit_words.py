@@ -15,7 +15,6 @@ from api.ledger.workload_fit import Miss, PodGroup
 from nodefeature.resource_names import Family
 
 LIMIT = 1024
-_SHOWN_HOLDERS = 3
 
 
 def roles_clause(roles: Iterable[str]) -> str:
@@ -53,12 +52,16 @@ def vanished_message(flavors: Iterable[str], roles: Iterable[str]) -> str:
     return f"flavor {named} is gone since quota was reserved in it{roles_clause(roles)}"
 
 
-def miss_message(miss: Miss, holders: Sequence[str] = ()) -> str:
-    """Return the message of a Retry. `holders` were promised cards on the node that came nearest."""
+def miss_message(miss: Miss, promised: int = 0) -> str:
+    """Return the message of a Retry.
+
+    `promised` counts the Workloads that were promised cards on the node that came nearest. A tenant reads the
+    message on its own Workload, so it names none of theirs.
+    """
     group, need = miss.group, miss.group.needs[0]
     head = _head(miss, need) + roles_clause((group.role,))
     tail = f"; {miss.placed} of {group.count} Pods would find a place" if group.count > 1 else ""
-    return f"{head}: {_nearest(miss, need)}{tail}{_promised(holders)}"[:LIMIT]
+    return f"{head}: {_nearest(miss, need)}{tail}{_promised(promised)}"[:LIMIT]
 
 
 def _head(miss: Miss, need: Need) -> str:
@@ -97,11 +100,11 @@ def _asked_and_found(cards: Cards, need: Need) -> tuple[str, str]:
     return f"{asked} with {_units(need.units)} free", f"at most {_units(largest_slice(cards, need))} on a card"
 
 
-def _promised(holders: Sequence[str]) -> str:
-    if not holders:
+def _promised(workloads: int) -> str:
+    if not workloads:
         return ""
-    more = f" and {len(holders) - _SHOWN_HOLDERS} more" if len(holders) > _SHOWN_HOLDERS else ""
-    return f"; cards there are promised to {', '.join(holders[:_SHOWN_HOLDERS])}{more}, whose Pods do not hold them yet"
+    whose = "1 Workload whose Pods do" if workloads == 1 else f"{workloads} Workloads whose Pods do"
+    return f"; cards there are promised to {whose} not hold them yet"
 
 
 def _units(units: int) -> str:

@@ -88,7 +88,7 @@ def test_two_workloads_in_one_second_never_share_the_last_card() -> None:
     world.ask(gate_workload("a"), gate_workload("b"))
     world.run()
     assert world.states() == {"Ready": 1, "Retry": 1}
-    assert "cards there are promised to default/a, whose Pods do not hold them yet" in world.message("b")
+    assert "cards there are promised to 1 Workload whose Pods do not hold them yet" in world.message("b")
 
 
 def test_verdicts_under_way_count_before_any_cache_shows_them() -> None:

@@ -258,21 +258,6 @@ ROWS = {
         Gate.CARD_CHECK,
         reason="4 whole cards must be on one node; best node gpu-02 has 2",
     ),
-    "promised to others, whose names are not told": Row(
-        {
-            "workload": reserved(
-                checks=[
-                    check(
-                        "Retry",
-                        f"{RETRY}; cards there are promised to other/a, other/b, whose Pods do not hold them yet",
-                    )
-                ]
-            )
-        },
-        Gate.CARD_CHECK,
-        reason=f"{RETRY}; cards there are promised to others, whose Pods do not hold them yet",
-        advice="Nothing to do",
-    ),
     "more cards than a node has": Row(
         {"pod": pod({"nvidia.com/gpu": "5"}), "devices": FULL, "workload": reserved(checks=[check("Retry", "no")])},
         Gate.CARD_CHECK,
