@@ -194,7 +194,7 @@ class GateBench:
         return first_to_last
 
     async def _free_one(self, gate: NodeDevicesAdmission, seen: Seen) -> None:
-        """A slice comes back on a full node: it can help slices only, of those bound to hosts its own alone, and has one."""
+        """A slice comes back on a full node that one is bound to: it can help slices, of bound ones its own."""
         before = gate.judged
         waiting = [name for name, state in seen.states.items() if state == "Retry"]
         slices = [number for number in (int(name[-4:]) for name in waiting) if number % 5 == 3]
