@@ -44,8 +44,13 @@ def _own(labels: Mapping[str, str]) -> tuple[object, ...]:
 
 
 def _devices_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    same = old is not None and new is not None and _figures(node_cards(old)) == _figures(node_cards(new))
+    # Card by card: equal sums may stand for other cards, and records of Pods make the difference.
+    same = old is not None and new is not None and _whole_cards(old) == _whole_cards(new)
     return () if same else (Key(name_of(new if new is not None else old)),)
+
+
+def _whole_cards(devices: Object) -> list[Card]:
+    return [card for card in node_cards(devices) if card.is_whole]
 
 
 def _pod_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:

@@ -110,6 +110,15 @@ def test_a_record_counts_before_the_ledger_says_so() -> None:
     assert world.run() == fit(1_600_000, 1, 1)
 
 
+def test_a_ledger_that_swaps_one_holder_for_another_is_counted_again() -> None:
+    """One publication takes the gone Pod's card back and shows the new Pod's: by itself it frees nothing."""
+    world = World(*taken(0))
+    world.api.add(POD, gate_pod("p", uid="u", node="n", record=[whole(1)]))
+    assert world.run() == fit(1_600_000, 6, 6), "the gone Pod's card is in the ledger, the new one's on record"
+    world.api.add(DEVICES, gate_devices("n", *taken(1)))
+    assert world.run() == fit(1_600_000, 7, 7)
+
+
 def test_a_slice_slot_is_counted_by_records() -> None:
     world = World(shown=_two_slots())
     assert world.run() == fit(1_600_000, 1, 1)
