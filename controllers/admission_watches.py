@@ -61,8 +61,16 @@ def workload_changed(old: Object | None, new: Object | None, caches: Caches) -> 
 
 
 def devices_changed(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    """Ask for those who wait for a model of which a node has more room than before."""
-    models = {model for model, _ in freed(node_cards(old), node_cards(new))}
+    """Ask for those who wait for a model of which a card of a node has more room than before.
+
+    Card by card: a publication that takes one Pod's card back and shows another's has the same sums as before, while
+    the other's card counted as taken since it was on record.
+    """
+    before = {(card.key, card.id): card for card in node_cards(old)}
+    models = set()
+    for card in node_cards(new):
+        known = before.get((card.key, card.id))
+        models |= {model for model, _ in freed((known,) if known is not None else (), (card,))}
     flavors = [name_of(f) for model in sorted(models) for f in caches[RESOURCE_FLAVOR].by(FLAVORS_BY_MODEL.name, model)]
     return _waiting(flavors, caches)
 

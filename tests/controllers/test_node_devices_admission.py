@@ -129,6 +129,19 @@ def test_a_freed_card_lets_one_of_those_in_that_wait() -> None:
     assert [world.state(f"w{n}") for n in range(3)] == ["Ready", "Retry", "Retry"], "the oldest first"
 
 
+def test_a_ledger_that_swaps_one_holder_for_another_frees_a_card() -> None:
+    """The gone Pod's card was in the ledger and the new one's on record: both counted until they changed places."""
+    world = GateWorld("n")
+    world.publish("n", *taken(*range(7)))
+    world.start(gate_pod("new", uid="u", node="n", record=[whole(7)]))
+    world.ask(gate_workload("w"))
+    world.run()
+    assert world.state() == "Retry"
+    world.publish("n", *taken(*range(1, 8)))
+    world.run()
+    assert world.state() == "Ready"
+
+
 class TestOnlyThoseThatAFreedCardCanHelp:
     def waiting(self) -> GateWorld:
         world = GateWorld("n", "m")
