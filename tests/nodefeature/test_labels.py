@@ -12,9 +12,9 @@ def test_every_constant_is_a_legal_key_or_a_prefix_of_one() -> None:
     for name, value in vars(labels).items():
         if name.isupper() and isinstance(value, str) and "/" in value:
             assert is_qualified_name(value if not value.endswith(("/", ".", "-")) else value + "x"), name
-            assert value.startswith(("kubernetes.io/", "feature.node.", "nfd.node.", "kueue.x-k8s.io/")) or (
-                value.partition("/")[0] + "/"
-            ).endswith(labels.DOMAIN), name
+            assert value.startswith(
+                ("kubernetes.io/", "app.kubernetes.io/", "feature.node.", "nfd.node.", "kueue.x-k8s.io/")
+            ) or (value.partition("/")[0] + "/").endswith(labels.DOMAIN), name
 
 
 @pytest.mark.parametrize(("value", "want"), [("true", True), ("True", False), ("false", False), ("", False)])
