@@ -201,7 +201,12 @@ class Admin:
     ) -> Object:
         content = None if body is None else json.dumps(body).encode()
         headers = {} if content is None else {"Content-Type": content_type}
-        answer = self._http.request(method, path, content=content, headers=headers, params=options or None)
+        patient_until = time.monotonic() + _TIMEOUT_S
+        while True:
+            answer = self._http.request(method, path, content=content, headers=headers, params=options or None)
+            if answer.status_code != httpx.codes.TOO_MANY_REQUESTS or time.monotonic() > patient_until:
+                break
+            time.sleep(_after(answer))  # the server asks for it: a new definition's storage is being set up
         if answer.is_error:
             raise _refusal(answer)
         decoded = answer.json()
@@ -226,6 +231,12 @@ def _shown(obj: Object | None) -> str:
         return "absent"
     meta = {key: value for key, value in metadata(obj).items() if key != "managedFields"}
     return json.dumps({**obj, "metadata": meta}, indent=1)[:_SHOWN]
+
+
+def _after(answer: httpx.Response) -> float:
+    """Return the seconds after which a refused request may come again."""
+    said = answer.headers.get("Retry-After", "")
+    return min(float(said), 5.0) if said.isdigit() else 1.0
 
 
 def _refusal(answer: httpx.Response) -> RequestError:

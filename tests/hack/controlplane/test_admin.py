@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from hack.controlplane.admin import Admin, Object
 from hack.controlplane.errors import NotReadyError
 from nodefeature.fields import at
-from nodefeature.kinds import NODE
+from nodefeature.kinds import INSTANCE_TYPE, NODE
 
 
 class Told(Admin):
@@ -46,3 +47,17 @@ def test_a_failed_wait_shows_the_last_three_states_without_managed_fields() -> N
     assert '"resourceVersion": "2"' in str(late.value)
     assert '"unschedulable": true' in str(late.value)
     assert "managedFields" not in str(late.value)
+
+
+class Asked(Admin):
+    """Asks a server that gives the answers in turn."""
+
+    def __init__(self, *answers: httpx.Response) -> None:
+        turns = iter(answers)
+        self._http = httpx.Client(base_url="https://api", transport=httpx.MockTransport(lambda _request: next(turns)))
+
+
+def test_a_server_that_sets_up_its_storage_is_asked_again() -> None:
+    busy = httpx.Response(429, headers={"Retry-After": "0"}, text="storage is (re)initializing")
+    with_one = httpx.Response(200, json={"items": [{"metadata": {"name": "t"}}]})
+    assert [at(found, "metadata", "name") for found in Asked(busy, with_one).list(INSTANCE_TYPE)] == ["t"]
