@@ -142,11 +142,15 @@ class LeaderElection:
         await self._client.close()
 
     async def _try(self) -> bool:
-        """Take or renew once. What fails is tried again; the fence alone decides when it is too late."""
+        """Take or renew once. What fails is tried again; the fence alone decides when it is too late.
+
+        One try ends after half of `renew_s`: what was sent while the server's store was away may hang for ever.
+        """
         sent_at = self._clock.now()
         left_s = self.fence.remaining()
+        patience_s = self._terms.renew_s / 2
         try:
-            async with self._clock.timeout(left_s if left_s > 0 else self._terms.renew_s):
+            async with self._clock.timeout(min(left_s, patience_s) if left_s > 0 else patience_s):
                 held = await self._renew() if left_s > 0 and self._lease is not None else await self._take()
         except (OperatorError, TimeoutError) as error:
             reason = f"{type(error).__name__}: {error}"

@@ -124,6 +124,19 @@ def test_one_leads_and_goes_on_leading() -> None:
     play(scenario)
 
 
+def test_a_renewal_that_hangs_while_the_store_restarts_is_sent_again() -> None:
+    async def scenario() -> None:
+        async with Pair() as pair:
+            pair.a.cut = "hangs"
+            await pair.tick(6)
+            pair.a.cut = ""  # a request that hangs goes on hanging
+            await pair.tick(30)
+            assert pair.writers() == "a"
+            assert pair.lease()["leaseTransitions"] == 0
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("cut", ["hangs", "refused"])
 def test_b049_a_leader_cut_off_stops_writing_before_the_lease_can_be_taken(cut: str) -> None:
     async def scenario() -> None:
