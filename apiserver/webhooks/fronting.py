@@ -15,6 +15,7 @@ from api.problems import Problem, problem
 from apiserver.webhooks.world import World
 from kube.errors import OperatorError
 from nodefeature.fields import as_map, as_str, at, name_of
+from nodefeature.keys import manufacturer_of
 from nodefeature.labels import QUEUE_NAME
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,11 @@ class Fronting:
     def group(self) -> str:
         """Return the pool's accelerator group, `<manufacturer>-<model>`; empty for a pool of CPUs."""
         return as_str(at(self.type, "spec", "acceleratorGroup"))
+
+    @property
+    def manufacturer(self) -> str:
+        """Return whose cards the pool has, also before its detail is known; empty for a pool of CPUs."""
+        return (as_str(self.detail.get("manufacturer")) or manufacturer_of(self.group)) if self.group else ""
 
 
 async def fronting_type(queue: str, world: World) -> Fronting:

@@ -11,29 +11,27 @@ Trusts: nothing in the Pod; of the type, what the operator's controllers wrote.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from api.guarded_variables import GUARDS, guarded_problems
 from api.ledger.transport import ALLOCATED_ANNOTATION
-from api.pod_requests import Claim, Lifetime, claims_of, container_claims, containers_of, visible_cards, whole
+from api.pod_requests import Claim, Lifetime, claims_of, containers_of, visible_cards, whole
 from api.problems import Problem, problem
 from api.unit_folds import fold_units, needs_detail
 from apiserver.webhooks.fronting import Fronting, fronting_type, known_type
 from apiserver.webhooks.node_affinity import above, with_expressions
 from apiserver.webhooks.patches import Draft
-from apiserver.webhooks.pod_rules import manufacturers_of, request_problems
+from apiserver.webhooks.pod_rules import manufacturers_of, place_of, request_problems
 from apiserver.webhooks.review import ALLOWED, CREATE, Answer, Request, refused, retry
 from apiserver.webhooks.world import World
 from nodefeature.destinations import is_qualified_name
-from nodefeature.fields import annotations_of, as_bool, as_map, as_maps, as_str, at, labels_of
+from nodefeature.fields import annotations_of, as_bool, as_list, as_map, as_maps, at, labels_of
 from nodefeature.kinds import POD
 from nodefeature.labels import DEVICE_PREFIX, QUEUE_NAME
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.resource_names import Family
-
-KIND = POD
 
 
 async def mutate(request: Request, world: World) -> Answer:
@@ -78,20 +76,18 @@ async def validate(request: Request, world: World) -> Answer:
     front = known_type(labels_of(request.object).get(QUEUE_NAME, ""), world)
     if front is not None:
         problems += _pool_problems(claims, front)
-    for listed, index in sorted(_seeing(spec, world.registry), reverse=True):
-        env = at(as_maps(spec.get(listed))[index], "env")
-        problems += guarded_problems(env, f"spec.{listed}[{index}].env")
+    holding = _places(claims)
+    for container in containers_of(spec):
+        listed, index = place_of(container)
+        if (listed, index) in holding or any(visible_cards(container, world.registry, m) for m in world.registry.names):
+            env = as_maps(spec.get(listed))[index].get("env")
+            problems += guarded_problems(env, f"spec.{listed}[{index}].env")
     return refused(request, POD, problems)
 
 
-def _seeing(spec: Mapping[str, Any], registry: Manufacturers) -> set[tuple[str, int]]:
-    """Return the containers that hold or see a card."""
-    return {
-        (container.list_name, container.index)
-        for container in containers_of(spec)
-        if container_claims(container, registry)
-        or any(visible_cards(container, registry, maker) for maker in registry.names)
-    }
+def _places(claims: Iterable[Claim]) -> set[tuple[str, int]]:
+    """Return the containers that hold a card."""
+    return {place_of(claim.container) for claim in claims}
 
 
 def _shared_cards(claims: tuple[Claim, ...]) -> int:
@@ -125,8 +121,7 @@ def _of_type(problems: tuple[Problem, ...], front: Fronting | None) -> list[Prob
 
 def _pool_problems(claims: tuple[Claim, ...], front: Fronting) -> list[Problem]:
     """Name claims on cards that the queue's pool does not have: its quota would not count them."""
-    maker = as_str(front.detail.get("manufacturer")) if front.group else ""
-    maker = maker or front.group.partition("-")[0]
+    maker = front.manufacturer
     accelerated = as_bool(at(front.type, "spec", "acceleratable"))
     rule = f"instance type {front.name} has " + (f"{maker} accelerators only" if accelerated else "no accelerators")
     return [
@@ -144,29 +139,26 @@ def _hide_cards(
     An image may carry a variable that shows every card of the node (case B012).
     """
     makers = set(manufacturers_of(claims))
-    if front is not None and front.group:
-        makers.add(as_str(front.detail.get("manufacturer")) or front.group.partition("-")[0])
+    if front is not None:
+        makers.add(front.manufacturer)
     hidden = [(maker, GUARDS[maker]) for maker in sorted(makers) if maker in GUARDS and GUARDS[maker].visible]
+    holding = _places(claims)
     warnings: list[str] = []
     for container in containers_of(spec) if hidden else ():
-        if container_claims(container, registry):
+        if place_of(container) in holding:
             continue
-        place = ("spec", container.list_name, container.index, "env")
-        env = draft.get(*place)
-        env = list(env) if isinstance(env, list) else []
-        before = len(env), list(env)
+        place = ("spec", *place_of(container), "env")
+        env = as_list(draft.get(*place))
         for maker, guard in hidden:
-            if visible_cards(container, registry, maker):
-                continue
             wanted = {"name": guard.visible, "value": guard.none}
-            if wanted in env:
+            if wanted in env or visible_cards(container, registry, maker):
                 continue
             kept = [variable for variable in env if at(variable, "name") != guard.visible]
             if len(kept) < len(env):
                 warnings.append(f"container {container.name}: {guard.visible} set to {guard.none}, it holds no card")
             env = [*kept, wanted]
-        if (len(env), env) != before:
-            draft.set(env, *place)
+        if env:
+            draft.set(env, *place)  # no operation where nothing changed
     return warnings
 
 

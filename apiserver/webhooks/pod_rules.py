@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from api.instance_rules import quantity_of
 from api.pod_requests import CLAIMED_FAMILIES, Claim, Container, Lifetime, container_claims, containers_of
 from api.problems import Fault, Problem, problem
 from nodefeature.fields import as_map, as_maps, at
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.profiles import profile_resource
-from nodefeature.quantity import Quantity, QuantityInvalid, of, parse_quantity
+from nodefeature.quantity import Quantity, of
 from nodefeature.resource_names import (
     SLICED_CORES_PERCENTAGE,
     SLICED_MEMORY_MIB,
@@ -63,7 +64,7 @@ def _pod_problems(claims: Sequence[Claim]) -> list[Problem]:
         problems.append(problem("spec", None, rule, Fault.FORBIDDEN))
     if {claim.container.lifetime for claim in claims} == {Lifetime.INIT, Lifetime.RUNNING}:
         problems.append(problem("spec.initContainers", None, _TWO_GROUPS, Fault.FORBIDDEN))
-    slicing = {_place(claim.container) for claim in claims if claim.family in _SLICING}
+    slicing = {place_of(claim.container) for claim in claims if claim.family in _SLICING}
     if len(slicing) > 1:
         rule = f"at most one container may request a slicing family, found {len(slicing)}"
         problems.append(problem("spec", None, rule, Fault.FORBIDDEN))
@@ -133,20 +134,8 @@ def _amount_problems(pod_spec: Mapping[str, Any], registry: Manufacturers) -> li
         for index, container in enumerate(as_maps(pod_spec.get(listed)))
         for part in ("limits", "requests")
         for resource, value in as_map(at(container, "resources", part)).items()
-        if family_of(registry, resource) in CLAIMED_FAMILIES and not _is_quantity(value)
+        if family_of(registry, resource) in CLAIMED_FAMILIES and quantity_of(value) is None
     ]
-
-
-def _is_quantity(value: object) -> bool:
-    try:
-        parse_quantity(value)
-    except QuantityInvalid:
-        return False
-    return True
-
-
-def _place(container: Container) -> tuple[str, int]:
-    return container.list_name, container.index
 
 
 def _at(claim: Claim, resource: str, value: object, rule: str, fault: Fault = Fault.INVALID) -> Problem:
@@ -156,3 +145,8 @@ def _at(claim: Claim, resource: str, value: object, rule: str, fault: Fault = Fa
 def manufacturers_of(claims: Iterable[Claim]) -> list[str]:
     """Return the manufacturers whose cards are claimed, sorted."""
     return sorted({claim.manufacturer for claim in claims})
+
+
+def place_of(container: Container) -> tuple[str, int]:
+    """Return where a container stands in the Pod's spec."""
+    return container.list_name, container.index
