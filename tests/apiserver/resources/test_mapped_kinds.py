@@ -1,16 +1,12 @@
-"""Every mapped kind passes one table of the protocol, and its own rows of the specification."""
+"""Every kind that is stored in one of Kubernetes' own passes one table of the protocol."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import pytest
 
-from apiserver.mapping.stream import EmptyStream
 from tests.apiserver.resources.cluster import (
     APPLY,
     JSON_PATCH,
@@ -18,83 +14,23 @@ from tests.apiserver.resources.cluster import (
     METADATA,
     METADATA_LIST,
     STRATEGIC,
-    SYSTEM,
     TABLE,
-    V1,
     Server,
     run,
 )
-
-SECRETS = "/api/v1/namespaces/team/secrets"
-CLAIMS = "/api/v1/namespaces/team/persistentvolumeclaims"
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-FLAVORS = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
-SETTINGS = f"/apis/gpustack.ai/v1/namespaces/{SYSTEM}/settings"
-SETTINGS_SECRET = f"/api/v1/namespaces/{SYSTEM}/secrets"
-MARK = "resource.gpustack.ai/type"
-
-
-@dataclass(frozen=True)
-class Case:
-    """One mapped kind under the shared table."""
-
-    plural: str
-    kind: str
-    spec: dict[str, Any]
-    backing: str
-    namespaced: bool = True
-    shown: dict[str, Any] = field(default_factory=dict)
-    """What of the spec reads back, when it is not all of it."""
-
-    @property
-    def path(self) -> str:
-        return f"{V1}/namespaces/team/{self.plural}" if self.namespaced else f"{V1}/{self.plural}"
-
-    def object(self, name: str = "a", **metadata: Any) -> dict[str, Any]:
-        return {
-            "apiVersion": "worker.gpustack.ai/v1",
-            "kind": self.kind,
-            "metadata": {"name": name, **metadata},
-            "spec": self.spec,
-        }
-
-
-CREDENTIALS = {"registry": "reg.example.com", "username": "bob", "password": "s3"}
-NFS = {"server": "10.0.0.1", "share": "/exports"}
-S3 = {"endpoint": "https://s3.example.com", "region": "eu", "bucket": "data", "accessKey": "AK1", "secretKey": "SK1"}
-CASES = (
-    Case("instancesshpublickeys", "InstanceSSHPublicKey", {"displayName": "mine", "data": "ssh-ed25519 AAA"}, SECRETS),
-    Case(
-        "instanceimagepullsecrets",
-        "InstanceImagePullSecret",
-        {"displayName": "mine", **CREDENTIALS},
-        SECRETS,
-        shown={"displayName": "mine"},
-    ),
-    Case(
-        "instancepersistentvolumes",
-        "InstancePersistentVolume",
-        {"displayName": "mine", "type": "fast", "capacity": "1Gi", "accessMode": "ReadWriteOnce"},
-        CLAIMS,
-    ),
-    Case(
-        "instancepersistentvolumetypes",
-        "InstancePersistentVolumeType",
-        {"displayName": "mine", "nfs": {**NFS, "mountOptions": ["hard"]}},
-        CLASSES,
-        namespaced=False,
-    ),
+from tests.apiserver.resources.mapped_cases import (
+    CASES,
+    CLAIMS,
+    CLASSES,
+    CREDENTIALS,
+    MARK,
+    SECRETS,
+    Case,
+    names,
+    prepare,
 )
+
 every_kind = pytest.mark.parametrize("case", CASES, ids=lambda case: case.plural)
-
-
-async def prepare(server: Server) -> None:
-    body = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "p"}
-    await server.put_below(CLASSES, body)
-
-
-def names(listed: Any) -> list[str]:
-    return [item["metadata"]["name"] for item in listed["items"]]
 
 
 @every_kind
@@ -388,288 +324,5 @@ def test_conflicts_between_are_computed_again() -> None:
         server.wire.faults.append(meddle)
         patched = await server.ok("PATCH", f"{case.path}/a", {"spec": {"data": "new"}}, content_type=MERGE)
         assert (patched["spec"]["data"], left) == ("new", [0])
-
-    run(test)
-
-
-def test_ssh_keys_live_in_marked_secrets() -> None:
-    async def test(server: Server) -> None:
-        await server.ok("POST", CASES[0].path, CASES[0].object())
-        stored = await server.stored(f"{SECRETS}/a")
-        assert base64.b64decode(stored["data"]["authorized-keys"]) == b"ssh-ed25519 AAA"
-        assert stored["metadata"]["labels"] == {MARK: "instancesshpublickeys"}
-
-    run(test)
-
-
-def test_pull_secrets_ask_for_credentials_and_hide_them() -> None:
-    async def test(server: Server) -> None:
-        case = CASES[1]
-        await server.ok("POST", case.path, case.object())
-        stored = await server.stored(f"{SECRETS}/a")
-        config = orjson.loads(base64.b64decode(stored["data"][".dockerconfigjson"]))
-        assert config == {"auths": {"reg.example.com": {"auth": "Ym9iOnMz"}}}
-        partial = {**case.object("b"), "spec": {"username": "bob", "password": "s3"}}
-        refused = await server.refused(400, "POST", case.path, partial)
-        assert refused["reason"] == "Invalid"
-        assert refused["details"]["causes"][0]["field"] == "spec.registry"
-        everything = await server.refused(422, "PUT", f"{case.path}/a", {**case.object(), "spec": {}})
-        fields = {cause["field"] for cause in everything["details"]["causes"]}
-        assert fields == {"spec.registry", "spec.username", "spec.password"}
-        plain = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "foreign"}}
-        plain |= {"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "e30="}}
-        await server.put_below(SECRETS, plain)
-        assert names(await server.ok("GET", case.path)) == ["a", "foreign"]
-
-    run(test)
-
-
-def test_volumes_default_from_the_class_and_never_change() -> None:
-    async def test(server: Server) -> None:
-        case = CASES[2]
-        bare = {**case.object("b"), "spec": {}}
-        refused = await server.refused(400, "POST", case.path, bare)
-        assert "no default storage class" in refused["message"]
-        refused = await server.refused(400, "POST", case.path, {**case.object(), "spec": {"type": "absent"}})
-        assert refused["details"]["causes"][0]["field"] == "spec.type"
-        storage_class = {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": {"name": "d", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
-            "provisioner": "p",
-            "allowVolumeExpansion": True,
-        }
-        await server.put_below(CLASSES, storage_class)
-        created = await server.ok("POST", case.path, bare)
-        assert created["spec"] == {"capacity": "20Gi", "accessMode": "ReadWriteOnce"}
-        assert created["status"] == {"phase": "Pending"}
-        assert "storageClassName" not in (await server.stored(f"{CLAIMS}/b"))["spec"]
-        for spec in ({"capacity": "30Gi"}, {"accessMode": "ReadWriteMany"}, {"type": "d"}):
-            refused = await server.refused(400, "PATCH", f"{case.path}/b", {"spec": spec}, content_type=MERGE)
-            assert refused["details"]["causes"][0]["reason"] == "FieldValueForbidden"
-        await server.ok("PATCH", f"{case.path}/b", {"spec": {"capacity": "20480Mi"}}, content_type=MERGE)
-        table = await server.ok("GET", case.path, accept=TABLE)
-        assert table["rows"][0]["cells"][:5] == ["b", None, "20Gi", "ReadWriteOnce", "Pending"]
-
-    run(test)
-
-
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_volume_in_use_stays(stopped: bool) -> None:
-    async def test(server: Server) -> None:
-        await prepare(server)
-        case = CASES[2]
-        await server.ok("POST", case.path, case.object("data"))
-        spec = {"type": "cards", "image": "i", "volume": {"persistent": {"name": "data"}}, "stop": stopped}
-        body = {"apiVersion": "worker.gpustack.ai/v1", "kind": "Instance", "metadata": {"name": "box"}, "spec": spec}
-        await server.ok("POST", f"{V1}/namespaces/team/instances", body)
-        refused = await server.refused(409, "DELETE", f"{case.path}/data")
-        assert "'box'" in refused["message"]
-        await server.refused(409, "DELETE", case.path)
-        await server.ok("DELETE", f"{V1}/namespaces/team/instances/box")
-        await server.ok("DELETE", f"{case.path}/data")
-
-    run(test)
-
-
-def test_s3_types_keep_credentials_in_a_secret_of_their_own() -> None:
-    async def test(server: Server) -> None:
-        case = CASES[3]
-        secret = f"{SETTINGS_SECRET}/gpustack-pvt-s3-a"
-        body = {**case.object(), "spec": {"s3": S3}}
-        assert (await server.ask("POST", f"{case.path}?dryRun=All", body)).code == 201
-        assert (await server.below("GET", secret)).code == 404
-        created = await server.ok("POST", case.path, body)
-        assert "secretKey" not in created["spec"]["s3"]
-        assert created["spec"]["s3"]["mounter"] == "geesefs"
-        stored = await server.stored(secret)
-        assert base64.b64decode(stored["data"]["secretAccessKey"]) == b"SK1"
-        assert stored["metadata"]["ownerReferences"][0]["uid"] == created["metadata"]["uid"]
-        parameters = (await server.stored(f"{CLASSES}/a"))["parameters"]
-        assert parameters["csi.storage.k8s.io/node-stage-secret-name"] == "gpustack-pvt-s3-a"
-        moved = {"spec": {"s3": {"endpoint": "https://other.example.com", "region": None}}}
-        await server.ok("PATCH", f"{case.path}/a", moved, content_type=MERGE)
-        data = (await server.stored(secret))["data"]
-        assert base64.b64decode(data["endpoint"]) == b"https://other.example.com"
-        assert base64.b64decode(data["secretAccessKey"]) == b"SK1"
-        assert "region" not in data
-        await server.refused(400, "PATCH", f"{case.path}/a", {"spec": {"s3": {"bucket": "other"}}}, content_type=MERGE)
-        exchanged = {"spec": {"s3": None, "nfs": NFS}}
-        await server.refused(400, "PATCH", f"{case.path}/a", exchanged, content_type=MERGE)
-        table = await server.ok("GET", case.path, accept=TABLE)
-        assert table["rows"][0]["cells"][1:4] == ["S3", "https://other.example.com ([data])", "AK1"]
-
-    run(test)
-
-
-@pytest.mark.parametrize(
-    ("spec", "code", "field"),
-    [
-        ({"nfs": NFS, "s3": S3}, 400, ""),
-        ({}, 400, ""),
-        ({"s3": {"endpoint": "ftp://h"}}, 422, "spec.s3.endpoint"),
-        ({"nfs": {**NFS, "mountPermissions": "999"}}, 422, "spec.nfs.mountPermissions"),
-        ({"s3": {**S3, "mounter": "other"}}, 400, "spec.s3.mounter"),
-    ],
-)
-def test_refused_types(spec: Any, code: int, field: str) -> None:
-    async def test(server: Server) -> None:
-        refused = await server.refused(code, "POST", CASES[3].path, {**CASES[3].object(), "spec": spec})
-        assert (refused.get("details", {}).get("causes") or [{"field": ""}])[0]["field"] == field
-        assert (await server.below("GET", f"{CLASSES}/a")).code == 404
-
-    run(test)
-
-
-def _flavor(name: str, **notes: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ResourceFlavor",
-        "metadata": {
-            "name": name,
-            "labels": {MARK: "nodes"},
-            "annotations": {f"note.gpustack.ai/{key}": value for key, value in notes.items()},
-        },
-        "spec": {},
-    }
-
-
-A10 = {"acceleratable": "true", "acceleratorGroup": "nvidia-a10g", "manufacturer": "nvidia", "generalGroup": "amd-epyc"}
-
-
-def test_without_kueue_the_catalogue_is_empty_and_watches_come_again() -> None:
-    async def test(server: Server) -> None:
-        path = f"{V1}/instancetypeflavors"
-        crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/resourceflavors.kueue.x-k8s.io"
-        assert (await server.below("DELETE", crd)).code == 200
-        assert (await server.below("GET", FLAVORS)).code == 404
-        listed = await server.ok("GET", path)
-        assert (listed["items"], bool(listed["metadata"]["resourceVersion"])) == ([], True)
-        query = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-        async with server.watch(path + query) as watch:
-            assert (await watch.next())["type"] == "BOOKMARK"
-        await server.refused(404, "GET", f"{path}/x")
-
-    run(test)
-
-
-def test_an_empty_stream_ends_by_itself() -> None:
-    async def test() -> None:
-        stream = EmptyStream("7", lasts_s=0.01)
-        assert [await stream.next(60), await stream.next(60)] == [(), None]
-
-    asyncio.run(test())
-
-
-def test_flavors_are_computed_and_watched() -> None:
-    async def test(server: Server) -> None:
-        path = f"{V1}/instancetypeflavors"
-        assert (await server.ok("GET", path))["items"] == []
-        await server.put_below(FLAVORS, _flavor("f1", **A10))
-        listed = await server.ok("GET", path)
-        assert names(listed) == ["gpustack-nvidia-a10g"]
-        version = listed["metadata"]["resourceVersion"]
-        query = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-        async with server.watch(path + query) as watch:
-            added, mark = await watch.take(2)
-            assert (added["type"], mark["type"]) == ("ADDED", "BOOKMARK")
-            await server.put_below(FLAVORS, _flavor("f2", **A10))  # collapses: nothing changes
-            await server.put_below(FLAVORS, _flavor("f3", acceleratable="false"))
-            event = await watch.next()
-            assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "gpustack-generic")
-            assert (await server.below("DELETE", f"{FLAVORS}/f3")).code == 200
-            event = await watch.next()
-            assert (event["type"], event["object"]["metadata"]["name"]) == ("DELETED", "gpustack-generic")
-        async with server.watch(f"{path}?watch=true&resourceVersion={version}") as watch:
-            # What led here is told again as it is now: the first row stands, the second is gone.
-            told = [(e["type"], e["object"]["metadata"]["name"]) for e in await watch.take(3)]
-            assert told == [
-                ("MODIFIED", "gpustack-nvidia-a10g"),
-                ("DELETED", "gpustack-generic"),
-                ("DELETED", "gpustack-generic"),
-            ]
-        assert (await server.ok("GET", f"{path}/gpustack-nvidia-a10g"))["kind"] == "InstanceTypeFlavor"
-        table = await server.ok("GET", path, accept=TABLE)
-        assert table["rows"][0]["cells"][1:5] == [None, "nvidia-a10g", True, "nvidia"]
-        await server.refused(405, "POST", path, {})
-        await server.refused(404, "GET", f"{path}/none")
-
-    run(test)
-
-
-async def _settings(server: Server, **values: str) -> None:
-    data = {key.replace("_", "-"): base64.b64encode(value.encode()).decode() for key, value in values.items()}
-    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "gpustack-settings"}, "data": data}
-    await server.put_below(SETTINGS_SECRET, body)
-
-
-MANUAL = "node-management-manual"
-
-
-def test_settings_read_and_write_one_key() -> None:
-    async def test(server: Server) -> None:
-        assert (await server.ok("GET", SETTINGS))["items"] == []
-        await server.refused(404, "GET", f"{SETTINGS}/{MANUAL}")
-        await _settings(server, node_management_manual="false", image_pull_policy="IfNotPresent", nobody="x")
-        listed = await server.ok("GET", "/apis/gpustack.ai/v1/settings")
-        assert names(listed) == ["image-pull-policy", MANUAL]
-        secret = await server.stored(f"{SETTINGS_SECRET}/gpustack-settings")
-        one = await server.ok("GET", f"{SETTINGS}/{MANUAL}")
-        assert one["status"]["value"] == "false"
-        assert one["metadata"]["resourceVersion"] == secret["metadata"]["resourceVersion"]
-        target = f"{SETTINGS}/{MANUAL}"
-        patched = await server.ok("PATCH", target, {"spec": {"value": "true"}}, content_type=MERGE)
-        assert (patched["status"]["value"], "spec" in patched) == ("true", False)
-        await server.refused(409, "PUT", target, {**one, "spec": {"value": "false"}})
-        unchanged = await server.ok("PATCH", target, {"spec": {}}, content_type=MERGE)
-        assert unchanged == patched
-        dry = await server.ok("PATCH", f"{target}?dryRun=All", {"spec": {"value": "false"}}, content_type=MERGE)
-        assert dry["status"]["value"] == "false"
-        assert (await server.ok("GET", target))["status"]["value"] == "true"
-        refused = await server.refused(409, "PATCH", target, {"spec": {"value": "maybe"}}, content_type=MERGE)
-        assert (refused["reason"], "must be true or false" in refused["message"]) == ("Conflict", True)
-        await server.refused(400, "PATCH", target, {"spec": {"value": 5}}, content_type=MERGE)
-        await server.refused(404, "PATCH", f"{SETTINGS}/unknown", {"spec": {"value": "x"}}, content_type=MERGE)
-        away = "/apis/gpustack.ai/v1/namespaces/team/settings"
-        assert (await server.ok("GET", away))["items"] == []
-        await server.refused(404, "PATCH", f"{away}/{MANUAL}", {"spec": {"value": "x"}}, content_type=MERGE)
-        await server.refused(405, "POST", SETTINGS, {})
-        await server.refused(405, "DELETE", target)
-        table = await server.ok("GET", SETTINGS, accept=TABLE)
-        assert table["rows"][1]["cells"][:2] == [MANUAL, "true"]
-        applied = {"apiVersion": "gpustack.ai/v1", "kind": "Setting", "metadata": {"name": MANUAL}}
-        body = orjson.dumps({**applied, "spec": {"value": "false"}})
-        again = await server.ok("PATCH", f"{target}?fieldManager=ui", body, content_type=APPLY)
-        assert again["status"]["value"] == "false"
-
-    run(test)
-
-
-def test_settings_are_watched() -> None:
-    async def test(server: Server) -> None:
-        query = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-        async with server.watch(SETTINGS + query) as watch:
-            assert (await watch.next())["type"] == "BOOKMARK"
-        await _settings(server, node_management_manual="false", image_pull_policy="IfNotPresent")
-        version = (await server.ok("GET", SETTINGS))["metadata"]["resourceVersion"]
-        async with server.watch(SETTINGS + query) as watch:
-            assert [event["type"] for event in await watch.take(3)] == ["ADDED", "ADDED", "BOOKMARK"]
-            change = {"spec": {"value": "true"}}
-            await server.ok("PATCH", f"{SETTINGS}/{MANUAL}", change, content_type=MERGE)
-            event = await watch.next()
-            assert (event["type"], event["object"]["metadata"]["name"]) == ("MODIFIED", MANUAL)
-        async with server.watch(f"{SETTINGS}?watch=true&resourceVersion={version}") as watch:
-            told = {e["object"]["metadata"]["name"]: e["object"]["status"]["value"] for e in await watch.take(2)}
-            assert told[MANUAL] == "true"
-
-    run(test)
-
-
-def test_awareness_answers_with_a_warning() -> None:
-    async def test(server: Server) -> None:
-        await _settings(server, instance_type_aware_cpu_manufacturer="false")
-        target = f"{SETTINGS}/instance-type-aware-cpu-manufacturer"
-        answer = await server.ask("PATCH", target, {"spec": {"value": "true"}}, content_type=MERGE)
-        assert "queues drain" in answer.headers["warning"]
 
     run(test)
