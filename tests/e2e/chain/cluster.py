@@ -236,9 +236,11 @@ class Cluster:
     def restart(self, engine: str) -> None:
         """Restart a process of the control plane, and remember when: until its caches are full, RBAC refuses all."""
         began = _now()
-        self.control_plane.restart(engine)
-        self.hold(3)
-        self._starts.append((began, _now()))
+        try:
+            self.control_plane.restart(engine)
+            self.hold(3)
+        finally:
+            self._starts.append((began, _now()))
 
     def refused(self) -> list[str]:
         """Return the requests of ours that were refused while the server was in a state to judge."""
