@@ -14,12 +14,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.ledger.freed import freed
 from api.ledger.modes import Mode
 from api.ledger.node_cards import Partitions
 from api.ledger.placements import Placement
 from api.ledger.pod_fit import Cards, Need
 from api.ledger.workload_fit import PodGroup, fit
-from tests.builders.gate import FleetOf, card, exclusive, partition, pods, shared, sliced
+from tests.builders.gate import MODEL, FleetOf, card, exclusive, partition, pods, shared, sliced
 
 TENTH = 160_000
 # Placements of two profiles on a card of four memory slices.
@@ -164,3 +165,12 @@ def test_hosts_are_judged_each_for_itself(nodes: Any, ask: Ask, data: st.DataObj
     group = pods(as_need(ask), count=sum(hosts.values()), hosts=hosts)
     want = all(exists((nodes[int(node[1:])],), [[ask]] * count) for node, count in hosts.items())
     assert judged(nodes, [group]) == want
+
+
+@settings(max_examples=400, deadline=None)
+@given(NODES, NODES, ASKS, st.integers(1, 4))
+def test_nobody_begins_to_fit_unless_its_family_was_freed(before: Any, after: Any, ask: Ask, count: int) -> None:
+    group = pods(as_need(ask), count=count)
+    for old, new in zip(before, after, strict=False):  # node by node: the shorter fleet says which are there
+        if not judged((old,), [group]) and judged((new,), [group]):
+            assert (MODEL, group.needs[0].family) in freed(as_cards(old), as_cards(new))
