@@ -25,7 +25,6 @@ from nodefeature.fields import as_bool, as_list, as_map, as_str
 from nodefeature.kinds import INSTANCE
 from nodefeature.labels import RESERVED_NAMESPACES
 
-KIND = INSTANCE
 _TYPE = "spec.type"
 
 

@@ -20,8 +20,6 @@ from nodefeature.labels import QUEUE_ENTRANCE
 from nodefeature.pool import is_feature_key, pool_schedule_labels
 from nodefeature.queue_names import local_queue_name
 
-KIND = INSTANCE_TYPE
-
 
 async def mutate(request: Request, world: World) -> Answer:
     """Fill in what follows from the rest."""

@@ -19,7 +19,7 @@ from api.problems import Fault, Problem
 from apiserver.rest import status
 from apiserver.rest.status import Cause, Refusal
 from apiserver.webhooks.patches import Operation
-from nodefeature.fields import as_bool, as_map, as_str, at, is_deleting, name_of
+from nodefeature.fields import as_map, as_str, at, is_deleting, name_of
 from nodefeature.kinds import Kind
 
 API_VERSION = "admission.k8s.io/v1"
@@ -37,10 +37,7 @@ class Request:
     namespace: str = ""
     kind: str = ""
     group: str = ""
-    resource: str = ""
     subresource: str = ""
-    user: str = ""
-    dry_run: bool = False
     object: Mapping[str, Any] = field(default_factory=dict)
     old: Mapping[str, Any] = field(default_factory=dict)
 
@@ -88,10 +85,7 @@ def read(body: bytes) -> Request:
         namespace=as_str(asked.get("namespace")),
         kind=as_str(at(asked, "kind", "kind")),
         group=as_str(at(asked, "kind", "group")),
-        resource=as_str(at(asked, "resource", "resource")),
         subresource=as_str(asked.get("subResource")),
-        user=as_str(at(asked, "userInfo", "username")),
-        dry_run=as_bool(asked.get("dryRun")),
         object=obj,
         old=as_map(asked.get("oldObject")),
     )

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from api.explain.evidence import has_condition
 from api.pod_requests import FitDemand, fit_demand
 from apiserver.webhooks.node_affinity import Expression, above, with_expressions
 from apiserver.webhooks.patches import Draft
@@ -19,12 +20,11 @@ from apiserver.webhooks.review import ALLOWED, UPDATE, Answer, Request
 from apiserver.webhooks.world import World
 from kube.errors import OperatorError
 from nodefeature.destinations import is_qualified_name
-from nodefeature.fields import as_list, as_map, as_maps, as_str, at
+from nodefeature.fields import as_list, as_str, at
 from nodefeature.kinds import WORKLOAD
 from nodefeature.labels import EXCLUSIVE_FIT_PREFIX, SHARED_FIT_PREFIX, SLICED_FIT_PREFIX
 from nodefeature.queue_names import LOCAL_QUEUE_PREFIX
 
-KIND = WORKLOAD
 _NO_DEMAND = FitDemand()
 
 log = logging.getLogger(__name__)
@@ -76,9 +76,4 @@ async def _group_of(namespace: str, queue: str, world: World) -> str:
 
 
 def _has_quota(workload: Mapping[str, Any]) -> bool:
-    status = as_map(workload.get("status"))
-    reserved = any(
-        condition.get("type") == "QuotaReserved" and condition.get("status") == "True"
-        for condition in as_maps(status.get("conditions"))
-    )
-    return reserved or bool(status.get("admission"))
+    return has_condition(workload, "QuotaReserved") or bool(at(workload, "status", "admission"))
