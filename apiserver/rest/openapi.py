@@ -9,30 +9,18 @@ fields; a schema is shown as the resource gives it; a kind without one says so.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from apiserver.rest import openapi_v2, status
 from apiserver.rest.negotiation import clauses, encode
-from apiserver.rest.openapi_v2 import definition_name
+from apiserver.rest.openapi_v2 import ON_COLLECTIONS, ON_OBJECTS, Actions, definition_name, gvk_of
 from apiserver.rest.request_info import RequestInfo
 from apiserver.rest.responses import Receive, Send, send_bytes
 from apiserver.rest.storage import Catalog, Resource, User
 
 _ROOT = "/openapi/v3"
 _FIELD_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
-_ON_COLLECTIONS = (
-    ("get", "list", "list"),
-    ("post", "create", "post"),
-    ("delete", "deletecollection", "deletecollection"),
-)
-"""Method, verb, and the word of `x-kubernetes-action`."""
-_ON_OBJECTS = (
-    ("get", "get", "get"),
-    ("put", "update", "put"),
-    ("patch", "patch", "patch"),
-    ("delete", "delete", "delete"),
-)
 _WRITES = frozenset({"post", "put", "patch"})
 
 
@@ -87,7 +75,12 @@ class OpenApi:
 
     def _document(self, path: str) -> dict[str, Any] | None:
         if path == "/openapi/v2":
-            return openapi_v2.document(self._catalog.all(), self._schema_of, version=self._version)
+            known = self._base_schemas()
+            return openapi_v2.document(
+                self._catalog.all(),
+                lambda resource: known.get(definition_name(resource)) or _schema(resource),
+                version=self._version,
+            )
         if path == _ROOT:
             return {
                 "paths": {key: {"serverRelativeURL": f"{_ROOT}/{key}?hash={self._hash(key)}"} for key in self._keys()}
@@ -118,10 +111,6 @@ class OpenApi:
             "components": {"schemas": {**schemas, **shared, **_schemas_of(base)}},
         }
 
-    def _schema_of(self, resource: Resource) -> Mapping[str, Any]:
-        known: Mapping[str, Any] | None = self._base_schemas().get(definition_name(resource))
-        return known or _schema(resource)
-
     def _base_schemas(self) -> dict[str, Any]:
         return {name: schema for base in self._known.values() for name, schema in _schemas_of(base).items()}
 
@@ -145,15 +134,11 @@ def _key(resource: Resource) -> str:
     return f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
 
 
-def _gvk(resource: Resource) -> dict[str, str]:
-    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
-
-
 def _schema(resource: Resource) -> dict[str, Any]:
     known = (
         dict(resource.schema) if resource.schema else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     )
-    return {**known, "x-kubernetes-group-version-kind": [_gvk(resource)]}
+    return {**known, "x-kubernetes-group-version-kind": [gvk_of(resource)]}
 
 
 def _paths(resource: Resource, key: str) -> dict[str, Any]:
@@ -163,22 +148,22 @@ def _paths(resource: Resource, key: str) -> dict[str, Any]:
     answer = {"200": {"description": "OK", "content": {"application/json": content}}}
     parameters = [_in_path("namespace")] if resource.namespaced else []
 
-    def operations(actions: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
+    def operations(actions: Actions) -> dict[str, Any]:
         return {
             method: {
                 "parameters": [_FIELD_VALIDATION] if method in _WRITES else [],
                 **_body(method, content),
                 "responses": answer,
                 "x-kubernetes-action": action,
-                "x-kubernetes-group-version-kind": _gvk(resource),
+                "x-kubernetes-group-version-kind": gvk_of(resource),
             }
-            for method, verb, action in actions
+            for method, verb, action, _ in actions
             if verb in resource.verbs
         }
 
     return {
-        base: {**operations(_ON_COLLECTIONS), "parameters": parameters},
-        f"{base}/{{name}}": {**operations(_ON_OBJECTS), "parameters": [*parameters, _in_path("name")]},
+        base: {**operations(ON_COLLECTIONS), "parameters": parameters},
+        f"{base}/{{name}}": {**operations(ON_OBJECTS), "parameters": [*parameters, _in_path("name")]},
     }
 
 

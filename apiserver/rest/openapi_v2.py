@@ -13,6 +13,7 @@ from typing import Any
 from apiserver.rest.storage import Resource
 
 Schema = Mapping[str, Any]
+Actions = tuple[tuple[str, str, str, bool], ...]
 _DROPPED = frozenset({"nullable", "oneOf", "anyOf", "not", "allOf", "$ref"})
 _JSON = ["application/json", "application/yaml"]
 _PATCHES = [
@@ -21,12 +22,12 @@ _PATCHES = [
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ]
-_ON_COLLECTIONS = (
+ON_COLLECTIONS: Actions = (
     ("get", "list", "list", True),
     ("post", "create", "post", False),
     ("delete", "deletecollection", "deletecollection", True),
 )
-_ON_OBJECTS = (
+ON_OBJECTS: Actions = (
     ("get", "get", "get", False),
     ("put", "update", "put", False),
     ("patch", "patch", "patch", False),
@@ -41,7 +42,7 @@ def document(resources: Iterable[Resource], schema_of: Callable[[Resource], Sche
     definitions: dict[str, Any] = {}
     for resource in resources:
         name = definition_name(resource)
-        definitions[name] = {**plain(schema_of(resource)), "x-kubernetes-group-version-kind": [_gvk(resource)]}
+        definitions[name] = {**plain(schema_of(resource)), "x-kubernetes-group-version-kind": [gvk_of(resource)]}
         definitions[f"{name}List"] = _list_of(resource, name)
         paths |= _paths(resource, name)
     info = {"title": "Kubernetes", "version": version}
@@ -52,6 +53,11 @@ def definition_name(resource: Resource) -> str:
     """Return the name of a kind's definition: its group backwards, version, kind."""
     domain = ".".join(reversed(resource.group.split("."))) if resource.group else "io.k8s.api.core"
     return f"{domain}.{resource.version}.{resource.kind}"
+
+
+def gvk_of(resource: Resource) -> dict[str, str]:
+    """Return a kind as `x-kubernetes-group-version-kind` names it."""
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
 
 
 def plain(schema: Schema) -> dict[str, Any]:
@@ -70,7 +76,7 @@ def plain(schema: Schema) -> dict[str, Any]:
 
 
 def _list_of(resource: Resource, name: str) -> dict[str, Any]:
-    gvk = {**_gvk(resource), "kind": f"{resource.kind}List"}
+    gvk = {**gvk_of(resource), "kind": f"{resource.kind}List"}
     text = {"type": "string"}
     items = {"type": "array", "items": {"$ref": f"#/definitions/{name}"}}
     return {
@@ -81,10 +87,6 @@ def _list_of(resource: Resource, name: str) -> dict[str, Any]:
     }
 
 
-def _gvk(resource: Resource) -> dict[str, str]:
-    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
-
-
 def _paths(resource: Resource, name: str) -> dict[str, Any]:
     root = f"/apis/{resource.group}" if resource.group else "/api"
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
@@ -92,14 +94,12 @@ def _paths(resource: Resource, name: str) -> dict[str, Any]:
     parameters = [_in_path("namespace")] if resource.namespaced else []
     named = [*parameters, _in_path("name")]
     return {
-        base: {**dict(_operations(resource, name, _ON_COLLECTIONS)), "parameters": parameters},
-        f"{base}/{{name}}": {**dict(_operations(resource, name, _ON_OBJECTS)), "parameters": named},
+        base: {**dict(_operations(resource, name, ON_COLLECTIONS)), "parameters": parameters},
+        f"{base}/{{name}}": {**dict(_operations(resource, name, ON_OBJECTS)), "parameters": named},
     }
 
 
-def _operations(
-    resource: Resource, name: str, actions: Iterable[tuple[str, str, str, bool]]
-) -> Iterator[tuple[str, Any]]:
+def _operations(resource: Resource, name: str, actions: Actions) -> Iterator[tuple[str, Any]]:
     for method, verb, action, of_list in actions:
         if verb not in resource.verbs:
             continue
@@ -111,7 +111,7 @@ def _operations(
             "produces": _JSON,
             "responses": {"200": {"description": "OK", "schema": {"$ref": shown}}},
             "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": _gvk(resource),
+            "x-kubernetes-group-version-kind": gvk_of(resource),
         }
         if method in ("post", "put", "patch"):
             body = {"type": "object"} if method == "patch" else {"$ref": f"#/definitions/{name}"}
