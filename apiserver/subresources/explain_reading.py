@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from api.explain.asking import demands
 from api.explain.evidence import Evidence, has_condition
 from apiserver.subresources.explain_lists import Listed, SharedLists, slim_devices, slim_workload
-from apiserver.subresources.pods import PART_OF
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import InvalidRequest, NotFound, OperatorError
@@ -37,7 +36,7 @@ from nodefeature.kinds import (
     WORKLOAD,
     Kind,
 )
-from nodefeature.labels import QUEUE_NAME
+from nodefeature.labels import PART_OF, QUEUE_NAME
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.pool import pool_devices_selector
 
@@ -206,12 +205,11 @@ class _Reading:
             return []
         return list(found.items)
 
-    async def shared(self, listing: Any, kind: Kind) -> Listed:
+    async def shared(self, listing: Awaitable[Listed], kind: Kind) -> Listed:
         """Return a list; an empty one when it cannot be read in time (then it is remembered)."""
         try:
             async with asyncio.timeout(LIST_S):
-                listed: Listed = await listing
-                return listed
+                return await listing
         except TimeoutError:
             self.unread[kind.plural] = f"no answer within {LIST_S:.0f} s"
         except NotFound:

@@ -18,8 +18,8 @@ from kube.client import Client
 from kube.errors import NotFound
 from nodefeature.fields import labels_of, uid_of
 from nodefeature.kinds import INSTANCE, POD
+from nodefeature.labels import PART_OF
 
-PART_OF = "app.kubernetes.io/part-of"
 CONTAINER = "main"
 Object = Mapping[str, Any]
 
