@@ -3,7 +3,8 @@
 For: `process`. In: a client. Out: a `World`.
 Promises: InstanceTypes, marked ClusterQueues and the settings are followed; Nodes and LocalQueues are many and rarely
 asked for, so they are read one by one; a live read has a deadline below a webhook's; an entrance that nobody is behind
-is not looked for again within a second.
+is not looked for again within a second; what is no label's value fronts nothing: a Pod's labels are checked only after
+its webhooks, and a comma or a blank would be read as another selector.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kube.errors import NotFound
 from kube.informer import Informer
 from kube.reconciler import Index, Key, Object, Rule, Selection
 from kube.store import Change, Store
+from nodefeature.destinations import is_label_value
 from nodefeature.fields import as_str, at, labels_of, name_of
 from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, LOCAL_QUEUE, NODE, SECRET, Kind
 from nodefeature.labels import QUEUE_ENTRANCE, RESOURCE_TYPE, SYSTEM_NAMESPACE, TYPE_INSTANCE_TYPES
@@ -75,21 +77,16 @@ class CachedWorld:
         self._settings_key = Key(SECRET_NAME, namespace)
         self._seen: Object | None = None
         self._reading: Reading | None = None
-        of_pools = Selection(label_selector=f"{RESOURCE_TYPE}={TYPE_INSTANCE_TYPES}", project=_metadata_only)
-        of_settings = Selection(namespace=namespace, field_selector=f"metadata.name={SECRET_NAME}")
-        self._stores = {
-            INSTANCE_TYPE: Store(INSTANCE_TYPE),
-            CLUSTER_QUEUE: Store(CLUSTER_QUEUE, project=_metadata_only),
-            SECRET: Store(SECRET),
+        selections = {
+            INSTANCE_TYPE: Selection(),
+            CLUSTER_QUEUE: Selection(label_selector=f"{RESOURCE_TYPE}={TYPE_INSTANCE_TYPES}", project=_metadata_only),
+            SECRET: Selection(namespace=namespace, field_selector=f"metadata.name={SECRET_NAME}"),
         }
+        self._stores = {kind: Store(kind, project=selection.project) for kind, selection in selections.items()}
         self._stores[INSTANCE_TYPE].add_index(_BY_ENTRANCE)
         self._informers = {
             kind: Informer(client, self._stores[kind], self._observe, selection=selection, clock=clock, rng=rng)
-            for kind, selection in (
-                (INSTANCE_TYPE, Selection()),
-                (CLUSTER_QUEUE, of_pools),
-                (SECRET, of_settings),
-            )
+            for kind, selection in selections.items()
         }
 
     async def run(self) -> None:
@@ -119,7 +116,7 @@ class CachedWorld:
     async def types_behind(self, entrance: str) -> Sequence[Object]:
         """Return the types behind an entrance."""
         known = self.types_known(entrance)
-        if known or self._clock.now() < self._absent.get(entrance, 0.0):
+        if known or not is_label_value(entrance) or self._clock.now() < self._absent.get(entrance, 0.0):
             return known
         found = await self._client.list(INSTANCE_TYPE, label_selector=f"{QUEUE_ENTRANCE}={entrance}")
         if not found:
