@@ -29,7 +29,7 @@ from apiserver.rest.storage import Call
 from hack.devcluster.kinds import KindSpec
 from hack.devcluster.store import Object, Shelf, Store
 from hack.devcluster.upstream import Endpoint, UpstreamError, exchange
-from nodefeature.fields import as_bool, as_int, as_list, as_map, as_maps, as_str, at, labels_of
+from nodefeature.fields import as_int, as_list, as_map, as_maps, as_str, at, labels_of
 from nodefeature.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, Kind
 
 Condition = Callable[[Mapping[str, Any], Mapping[str, Any] | None], bool]
@@ -222,7 +222,7 @@ def _review(kind: Kind, call: Call, new: Object, old: Object | None, *, dry_run:
         "userInfo": {"username": call.user.name, "groups": list(call.user.groups)},
         "object": new,
         "oldObject": old,
-        "dryRun": as_bool(dry_run),
+        "dryRun": dry_run,
         "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions" if old is None else "UpdateOptions"},
     }
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}

@@ -52,7 +52,8 @@ class NodePorts:
             for other in self._caches[SERVICE].list()
             for port in as_maps(at(other, "spec", "ports"))
         }
-        free = (port for port in range(FIRST, LAST + 1) if port not in taken | self._given)
+        taken |= self._given
+        free = (port for port in range(FIRST, LAST + 1) if port not in taken)
         ports = [{**port, "nodePort": port.get("nodePort") or next(free)} for port in as_maps(service["spec"]["ports"])]
         self._given |= {port["nodePort"] for port in ports}
         meta = {"resourceVersion": at(service, "metadata", "resourceVersion")}
