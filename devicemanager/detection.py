@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from api.devices import DeviceGroup
 from devicemanager.answers import Answer, Bus, Detector, Empty, Failed, Found
-from devicemanager.inventory import DEFAULT_MANUFACTURERS, Inventory, take_inventory
-from nodefeature.manufacturers import Manufacturers
+from devicemanager.inventory import Inventory, take_inventory
+from nodefeature.manufacturers import DEFAULT_MANUFACTURERS, Manufacturers
 
 
 @dataclass(frozen=True, slots=True)

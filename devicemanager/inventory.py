@@ -24,9 +24,8 @@ from devicemanager.manufacturers.rules import Rules, partitioned
 from devicemanager.product import clean_product, clean_text
 from devicemanager.profiles import NO_PARTITIONS, physical_sliced
 from devicemanager.topology import topology_of
-from nodefeature.manufacturers import Manufacturers, build_manufacturers
+from nodefeature.manufacturers import DEFAULT_MANUFACTURERS, Manufacturers
 
-DEFAULT_MANUFACTURERS = build_manufacturers({})
 # What lies beyond these is no reading of a card, and the API server would refuse the whole object for it.
 _MAX_MEMORY_MIB = 2**31 - 1
 _MAX_COUNT = 2**31 - 1

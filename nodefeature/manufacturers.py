@@ -191,3 +191,7 @@ def _overridden(default: Manufacturer, env: Mapping[str, str], problems: list[st
             rule="one of " + ", ".join(INJECTION_STRATEGIES),
         ),
     )
+
+
+DEFAULT_MANUFACTURERS = build_manufacturers({})
+"""The registry without any override."""

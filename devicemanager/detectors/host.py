@@ -16,10 +16,9 @@ from typing import Protocol
 
 from devicemanager.answers import Answer, Bus, Empty, Failed, Unknown
 from devicemanager.detectors.sysfs import is_wsl, read_bus
-from devicemanager.inventory import DEFAULT_MANUFACTURERS
 from devicemanager.usage import Measured
 from nodefeature.labels import PCI_CLASS_PREFIXES
-from nodefeature.manufacturers import Manufacturers
+from nodefeature.manufacturers import DEFAULT_MANUFACTURERS, Manufacturers
 
 # Display, processing and co-processor classes; a NIC (02) of the same vendor is no accelerator.
 _ACCELERATOR_CLASSES = ("03", "0b", "12")

@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass, field
 
 from devicemanager.injection.request import Card, ContainerClaim, InjectionRefused, Request
-from devicemanager.inventory import DEFAULT_MANUFACTURERS
-from nodefeature.manufacturers import Manufacturers
+from nodefeature.manufacturers import DEFAULT_MANUFACTURERS, Manufacturers
 from nodefeature.resource_names import SLICED_MEMORY_MIB, SLICED_MEMORY_PERCENTAGE
 
 LIBRARY_ROOT = "/var/lib/gpustack/operator/lib"

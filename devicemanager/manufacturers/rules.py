@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from devicemanager.answers import RawCard
-from nodefeature.manufacturers import build_manufacturers
+from nodefeature.manufacturers import DEFAULT_MANUFACTURERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,11 @@ class Slices:
 
 
 NO_SLICES = Slices()
-_KNOWN = build_manufacturers({})
 
 
 def slices_of(manufacturer: str) -> Slices:
     """Return what a manufacturer's sliceable card offers, as the one registry says (decision 0460)."""
-    known = _KNOWN.get(manufacturer)
+    known = DEFAULT_MANUFACTURERS.get(manufacturer)
     return Slices(known.max_slices, known.overcommits_cores) if known else NO_SLICES
 
 
