@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from hack.bench.admission_server import FLOOR
+from hack.bench.chain_audit import percentile
 from hack.bench.figures import say
 from hack.bench.processes import Processes
 from hack.controlplane.layout import free_ports
@@ -254,18 +255,13 @@ async def _until(processes: Processes, holds: Any) -> None:
         await asyncio.sleep(0.1)
 
 
-def quantile(values: list[float], share: float) -> float:
-    """Return the value below which a share of the values lies."""
-    return sorted(values)[min(int(len(values) * share), len(values) - 1)]
-
-
 def as_table(measured: list[Case], sizes: Sizes) -> str:
     """Return the figures side by side."""
     head = f"{sizes.rate:.0f}/s and as many to the floor, {sizes.types} InstanceTypes, {sizes.nodes} nodes"
     lines = [head, f"{'':28}{'p50':>10}{'p99':>10}{'floor p50':>12}{'floor p99':>12}{'p50 ratio':>11}{'goal p99':>10}"]
     for case in measured:
-        p50, p99 = quantile(case.took_ms, 0.5), quantile(case.took_ms, 0.99)
-        floor50, floor99 = quantile(case.floor_ms, 0.5), quantile(case.floor_ms, 0.99)
+        p50, p99 = percentile(case.took_ms, 0.5), percentile(case.took_ms, 0.99)
+        floor50, floor99 = percentile(case.floor_ms, 0.5), percentile(case.floor_ms, 0.99)
         cells = f"{p50:>7.2f} ms{p99:>7.2f} ms{floor50:>9.2f} ms{floor99:>9.2f} ms{p50 / floor50:>11.2f}"
         lines.append(f"{case.name:28}{cells}{case.goal_ms:>7.0f} ms")
     return "\n".join(lines)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from typing import Any
 
 from hack.bench.api_load import Load, Result
 from hack.bench.api_replica import Replica
+from hack.bench.figures import say
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.manifests import namespace_manifest
 from hack.controlplane.pki import Pki
@@ -275,11 +275,6 @@ def instance(version: str) -> dict[str, Any]:
         "metadata": {"name": "NAME", "annotations": {"bench/filling": "x" * (OBJECT_BYTES - 800)}},
         "spec": {"type": "bench", "stop": True, "image": "bench", "volume": {"ephemeral": {"capacity": "1Gi"}}},
     }
-
-
-def say(text: str) -> None:
-    """Show progress, away from the result."""
-    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
 def as_table(rows: list[Row]) -> str:

@@ -5,16 +5,15 @@ For: `hack.bench.api`. In: its process id and address. Out: CPU seconds, memory,
 
 from __future__ import annotations
 
-import os
 import ssl
 from pathlib import Path
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from hack.bench.processes import cpu_seconds
 from hack.controlplane.pki import Pair
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _LONGEST = "apiserver_loop_held_longest_seconds"
 
 
@@ -22,6 +21,7 @@ class Replica:
     """A running replica; `client` is a person's certificate that may read `/metrics`."""
 
     def __init__(self, pid: int, address: tuple[str, int], client: Pair) -> None:
+        self._pid = pid
         self._proc = Path(f"/proc/{pid}")
         context = ssl.create_default_context()
         context.check_hostname = False
@@ -36,8 +36,7 @@ class Replica:
 
     def cpu_s(self) -> float:
         """Return the CPU seconds it has used, user and system."""
-        fields = (self._proc / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpu_seconds(self._pid)
 
     def memory_mib(self) -> float:
         """Return what it holds resident."""

@@ -40,7 +40,6 @@ NFD_UPDATERS = 100
 """Each of NFD master's updaters sends 5 requests a second at most; 10 of them is its default, 25 nodes a second."""
 _IN_FLIGHT = 16
 _SPOKEN_NODES = 500
-_BULK_READER = "bench-bulk-reader"
 
 
 def terms() -> str:
@@ -66,9 +65,6 @@ def install(control_plane: ControlPlane, folder: Path) -> tuple[Path, Path]:
     admin = control_plane.admin
     _apply_crds(admin, [*crd_manifests(), floor_crd()])
     admin.create({"apiVersion": FLOOR.api_version, "kind": FLOOR.kind, "metadata": {"name": FLOOR_NAME}})
-    # Only a fleet's agents, many in one process, read what is there in bulk; a node's own agent never does.
-    for obj in _bulk_reader():
-        admin.apply(obj)
     paths = []
     for process, account in (("controllers", OPERATOR), ("device-manager", AGENT)):
         command = [sys.executable, "-m", "gpustack_operator", "rbac", "--process", process]
@@ -133,24 +129,3 @@ def _apply_crds(admin: Admin, manifests: Sequence[Mapping[str, Any]]) -> None:
 def _is_established(crd: object) -> bool:
     conditions = as_maps(at(crd, "status", "conditions"))
     return any((c.get("type"), c.get("status")) == ("Established", "True") for c in conditions)
-
-
-def _bulk_reader() -> tuple[dict[str, Any], ...]:
-    api = "rbac.authorization.k8s.io"
-    rules = [
-        {"apiGroups": [group], "resources": [resource], "verbs": ["list"]}
-        for group, resource in (("", "nodes"), ("nfd.k8s-sigs.io", "nodefeatures"), ("worker.gpustack.ai", "devices"))
-    ]
-    meta = {"name": _BULK_READER}
-    subject = {"kind": "ServiceAccount", "name": AGENT.name, "namespace": AGENT.namespace}
-    reference = {"apiGroup": api, "kind": "ClusterRole", "name": _BULK_READER}
-    return (
-        {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules},
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": meta,
-            "roleRef": reference,
-            "subjects": [subject],
-        },
-    )
