@@ -11,15 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from controllers.card_claims import WORKLOADS_BY_OWNER
-from controllers.instance_placement import Placement, Volumes
+from controllers.instance_placement import Placement, Volumes, found
 from controllers.instance_pod import is_own_pod
 from controllers.instance_resources import is_accelerated, manufacturer_of
 from kube.client import Client
-from kube.errors import NotFound
 from kube.reconciler import Caches, Key, Object
-from nodefeature.destinations import is_object_name
 from nodefeature.fields import as_map, as_str, at, labels_of, name_of, namespace_of, uid_of
-from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, NODE, POD, RUNTIME_CLASS, WORKLOAD, Kind
+from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, INSTANCE_TYPE, NODE, POD, RUNTIME_CLASS, WORKLOAD
 from nodefeature.labels import HOSTNAME
 from nodefeature.manufacturers import Manufacturers
 
@@ -35,7 +33,7 @@ class Lookups:
     async def type_of(self, instance: Mapping[str, Any]) -> Object | None:
         """Return an Instance's type; None when there is none, the server's word."""
         name = as_str(at(instance, "spec", "type"))
-        return self._caches[INSTANCE_TYPE].get(Key(name)) or await self._get(INSTANCE_TYPE, name)
+        return self._caches[INSTANCE_TYPE].get(Key(name)) or await found(self._client, INSTANCE_TYPE, name)
 
     def queue_of(self, instance: Mapping[str, Any]) -> Object | None:
         """Return the ClusterQueue of an Instance's pool; it has the type's name."""
@@ -43,7 +41,7 @@ class Lookups:
 
     async def pod(self, instance: Mapping[str, Any]) -> Object | None:
         """Return the Pod of an Instance's name, whoever's it is, as the server has it."""
-        return await self._get(POD, name_of(instance), namespace_of(instance))
+        return await found(self._client, POD, name_of(instance), namespace_of(instance))
 
     async def own_pod(self, instance: Mapping[str, Any]) -> Object | None:
         """Return an Instance's own Pod as the server has it."""
@@ -61,20 +59,20 @@ class Lookups:
         name = as_str(at(instance, "spec", "nodeName"))
         if not name:
             return ""
-        node = self._caches[NODE].get(Key(name)) or await self._get(NODE, name)
+        node = self._caches[NODE].get(Key(name)) or await found(self._client, NODE, name)
         return labels_of(node).get(HOSTNAME) or name
 
     async def runtime_class(self, instance_type: Mapping[str, Any], registry: Manufacturers) -> str:
         """Return the RuntimeClass of a pool's cards where the cluster has it."""
         name = registry.runtime_class(manufacturer_of(instance_type)) if is_accelerated(instance_type) else ""
-        return name if name and await self._get(RUNTIME_CLASS, name) is not None else ""
+        return name if name and await found(self._client, RUNTIME_CLASS, name) is not None else ""
 
     async def node_of(self, pod: Mapping[str, Any]) -> Object | None:
         """Return the node that a Pod runs on."""
         name = as_str(at(pod, "spec", "nodeName"))
         if not name or at(pod, "status", "phase") != "Running":
             return None
-        return self._caches[NODE].get(Key(name)) or await self._get(NODE, name)
+        return self._caches[NODE].get(Key(name)) or await found(self._client, NODE, name)
 
     def devices_of(self, pod: Mapping[str, Any]) -> Object | None:
         """Return the cards of the node that a Pod runs on."""
@@ -84,11 +82,3 @@ class Lookups:
     def workload_of(self, pod: Mapping[str, Any]) -> Object | None:
         """Return the Workload that Kueue made of a Pod."""
         return next(iter(self._caches[WORKLOAD].by(WORKLOADS_BY_OWNER.name, uid_of(pod))), None)
-
-    async def _get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
-        if not is_object_name(name):
-            return None
-        try:
-            return await self._client.get(kind, name, namespace)
-        except NotFound:
-            return None

@@ -16,6 +16,7 @@ from typing import Any
 from kube.client import Client
 from kube.errors import NotFound
 from kube.reconciler import Object, Rule
+from nodefeature.destinations import is_object_name
 from nodefeature.fields import as_list, as_maps, as_str, at
 from nodefeature.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS, Kind
 
@@ -47,7 +48,7 @@ class Volumes:
         """Return what an Instance's claims say about its Pod."""
         terms: tuple[Term, ...] = ()
         for name in claims_of(spec):
-            claim = await self._get(PERSISTENT_VOLUME_CLAIM, name, namespace)
+            claim = await found(self._client, PERSISTENT_VOLUME_CLAIM, name, namespace)
             if claim is None:
                 return Placement(f'PersistentVolumeClaim "{name}" does not exist')
             if at(claim, "status", "phase") != "Bound":
@@ -56,7 +57,7 @@ class Volumes:
                     phase = as_str(at(claim, "status", "phase")) or "Pending"
                     return Placement(f'PersistentVolumeClaim "{name}" is {phase}')
                 continue
-            volume = await self._get(PERSISTENT_VOLUME, as_str(at(claim, "spec", "volumeName")), "")
+            volume = await found(self._client, PERSISTENT_VOLUME, as_str(at(claim, "spec", "volumeName")))
             if volume is None:
                 return Placement(f'PersistentVolumeClaim "{name}" is bound to a PersistentVolume that does not exist')
             terms = crossed(terms, terms_of(volume))
@@ -65,15 +66,17 @@ class Volumes:
         return Placement(terms=terms)
 
     async def _class_of(self, claim: Object) -> Object | None:
-        return await self._get(STORAGE_CLASS, as_str(at(claim, "spec", "storageClassName")), "")
+        return await found(self._client, STORAGE_CLASS, as_str(at(claim, "spec", "storageClassName")))
 
-    async def _get(self, kind: Kind, name: str, namespace: str) -> Object | None:
-        if not name:
-            return None
-        try:
-            return await self._client.get(kind, name, namespace)
-        except NotFound:
-            return None
+
+async def found(client: Client, kind: Kind, name: str, namespace: str = "") -> Object | None:
+    """Return an object as the server has it; None when it is not there, or no object can have that name."""
+    if not is_object_name(name):
+        return None
+    try:
+        return await client.get(kind, name, namespace)
+    except NotFound:
+        return None
 
 
 def claims_of(spec: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kube.reconciler import Object
 from nodefeature.kinds import (
     INSTANCE,
     INSTANCE_TYPE,
@@ -198,6 +199,32 @@ def test_a_missing_claim_is_waited_for() -> None:
     world.run(6)
     assert 'PersistentVolumeClaim "models" is Pending' in world.status["phaseMessage"]
     assert world.events() == ["WaitingForVolume"]
+
+
+@pytest.mark.parametrize("name", ["../../secrets/x", "a b", "Models"])
+def test_a_claim_that_no_server_can_have_is_named(name: str) -> None:
+    world = World((INSTANCE, instance(volume={"persistent": {"name": name}})))
+    world.run(60)
+    assert world.pod is None
+    assert world.status["phaseMessage"] == f'PersistentVolumeClaim "{name}" does not exist'
+    assert not [read for read in world.api.reads if "persistentvolumeclaims" in read]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"storageClassName": "../x"}, "is Pending"),
+        ({"volumeName": "../x"}, "is bound to a PersistentVolume that does not exist"),
+    ],
+    ids=["class", "volume"],
+)
+def test_a_claim_that_names_what_no_server_can_have(spec: Object, said: str) -> None:
+    status = {"phase": "Bound"} if "volumeName" in spec else {}
+    world = World(
+        (INSTANCE, instance(volume=VOLUME)), (PERSISTENT_VOLUME_CLAIM, {**CLAIM, "spec": spec, "status": status})
+    )
+    world.run(60)
+    assert world.status["phaseMessage"] == f'PersistentVolumeClaim "models" {said}'
 
 
 def test_without_placement_nothing_is_read() -> None:
