@@ -29,13 +29,14 @@ from apiserver.authn import access_review, front_proxy, token_review
 from apiserver.authn.front_proxy import FrontProxyTrust
 from apiserver.authn.request_header import Trust
 from apiserver.installers import api_services, crds, installation, outside_service, settings_secret, webhooks
-from apiserver.installers.api_services import ApiServiceInstaller, Route
+from apiserver.installers.api_services import ApiServiceInstaller
 from apiserver.installers.crds import CrdInstaller
 from apiserver.installers.installation import Installation, Installers
 from apiserver.installers.outside_service import OutsideService
 from apiserver.installers.probe import probe
 from apiserver.installers.settings_secret import SettingsInstaller
 from apiserver.installers.webhooks import WebhookInstaller
+from apiserver.route import Route
 from apiserver.serving.certificates import ServingTls, follow_folder, follow_secret
 from apiserver.serving.listener import Listener
 from apiserver.serving.loop_watch import LoopWatch

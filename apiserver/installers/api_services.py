@@ -10,11 +10,10 @@ Why it is never left behind: a dead APIService holds up the deletion of every na
 
 from __future__ import annotations
 
-import base64
 import logging
-from dataclasses import dataclass
 from typing import Any
 
+from apiserver.route import Route
 from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.meaning import asks_change
@@ -35,22 +34,11 @@ VERSION_PRIORITY = 100
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """How the aggregator reaches us."""
-
-    service: str
-    namespace: str
-    port: int
-    bundle: str
-    """CA that signed our certificate; empty when the certificate was brought without its CA."""
-
-
 def manifest(group: str, route: Route) -> Object:
     """Return the APIService of a group."""
     trust: dict[str, Any] = {"insecureSkipTLSVerify": True}
     if route.bundle:
-        trust = {"caBundle": base64.b64encode(route.bundle.encode()).decode()}
+        trust = {"caBundle": route.ca_bundle}
     return {
         "metadata": {
             "name": f"{VERSION}.{group}",

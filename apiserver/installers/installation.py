@@ -19,11 +19,12 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from apiserver.installers.api_services import ApiServiceInstaller, Route
+from apiserver.installers.api_services import ApiServiceInstaller
 from apiserver.installers.crds import CrdInstaller
 from apiserver.installers.outside_service import OutsideService
 from apiserver.installers.settings_secret import SettingsInstaller
 from apiserver.installers.webhooks import WebhookInstaller
+from apiserver.route import Route
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import Forbidden, NotFound, OperatorError

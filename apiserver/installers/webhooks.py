@@ -16,9 +16,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from apiserver.installers.api_services import Route
+from apiserver.route import Route
 from apiserver.webhooks import configurations, policies
-from apiserver.webhooks.configurations import Reach
 from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.meaning import meaning_differs
@@ -108,8 +107,7 @@ class WebhookInstaller:
                 await self._remove(kind, name)
 
     def _wanted(self, route: Route) -> Iterable[tuple[Kind, Object]]:
-        reach = Reach(service=route.service, namespace=route.namespace, port=route.port, bundle=route.bundle)
-        for kind, manifest in (*policies.manifests(self._namespace), *configurations.manifests(reach)):
+        for kind, manifest in (*policies.manifests(self._namespace), *configurations.manifests(route)):
             metadata = manifest["metadata"]
             labels = {**metadata["labels"], VERSION_LABEL: self._version}
             yield kind, {**manifest, "metadata": {**metadata, "labels": labels}}

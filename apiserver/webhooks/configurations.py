@@ -11,10 +11,10 @@ Promises:
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 from typing import Any
 
+from apiserver.route import Route
 from nodefeature.kinds import (
     INSTANCE,
     INSTANCE_TYPE,
@@ -42,16 +42,6 @@ NO_QUOTA_YET = {
     "expression": "oldObject == null || !has(oldObject.status) || !has(oldObject.status.admission)",
 }
 """A Workload that was admitted is written often, and never pinned any more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """How kube-apiserver reaches us."""
-
-    service: str
-    namespace: str
-    port: int
-    bundle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,25 +88,25 @@ MUTATING = (_ours("mutate", INSTANCE), _ours("mutate", INSTANCE_TYPE), _pod("mut
 VALIDATING = (_ours("validate", INSTANCE), _ours("validate", INSTANCE_TYPE), _pod("validate"))
 
 
-def manifests(reach: Reach) -> tuple[tuple[Kind, dict[str, Any]], ...]:
+def manifests(route: Route) -> tuple[tuple[Kind, dict[str, Any]], ...]:
     """Return both configurations."""
     return (
-        (MUTATING_WEBHOOK_CONFIGURATION, _manifest(MUTATION, MUTATING, reach)),
-        (VALIDATING_WEBHOOK_CONFIGURATION, _manifest(VALIDATION, VALIDATING, reach)),
+        (MUTATING_WEBHOOK_CONFIGURATION, _manifest(MUTATION, MUTATING, route)),
+        (VALIDATING_WEBHOOK_CONFIGURATION, _manifest(VALIDATION, VALIDATING, route)),
     )
 
 
-def _manifest(name: str, entries: tuple[Entry, ...], reach: Reach) -> dict[str, Any]:
+def _manifest(name: str, entries: tuple[Entry, ...], route: Route) -> dict[str, Any]:
     mutating = name == MUTATION
     return {
         "metadata": {"name": name, "labels": dict(PART_OF)},
-        "webhooks": [_webhook(entry, reach, mutating=mutating) for entry in entries],
+        "webhooks": [_webhook(entry, route, mutating=mutating) for entry in entries],
     }
 
 
-def _webhook(entry: Entry, reach: Reach, *, mutating: bool) -> dict[str, Any]:
+def _webhook(entry: Entry, route: Route, *, mutating: bool) -> dict[str, Any]:
     labelled = {"matchExpressions": [{"key": QUEUE_NAME, "operator": "Exists"}]}
-    spared = sorted({*RESERVED_NAMESPACES, reach.namespace})
+    spared = sorted({*RESERVED_NAMESPACES, route.namespace})
     outside = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": spared}]}
     rule = {
         "apiGroups": [entry.kind.group],
@@ -130,10 +120,10 @@ def _webhook(entry: Entry, reach: Reach, *, mutating: bool) -> dict[str, Any]:
         "admissionReviewVersions": ["v1"],
         "clientConfig": {
             "service": {
-                "name": reach.service,
-                "namespace": reach.namespace,
+                "name": route.service,
+                "namespace": route.namespace,
                 "path": entry.path,
-                "port": reach.port,
+                "port": route.port,
             },
         },
         "failurePolicy": entry.failure,
@@ -145,8 +135,8 @@ def _webhook(entry: Entry, reach: Reach, *, mutating: bool) -> dict[str, Any]:
         "sideEffects": "None",
         "timeoutSeconds": TIMEOUT_S,
     }
-    if reach.bundle:
-        webhook["clientConfig"]["caBundle"] = base64.b64encode(reach.bundle.encode()).decode()
+    if route.bundle:
+        webhook["clientConfig"]["caBundle"] = route.ca_bundle
     if mutating:
         webhook["reinvocationPolicy"] = "Never"
     return webhook

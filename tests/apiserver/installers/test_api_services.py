@@ -12,12 +12,12 @@ import pytest
 from apiserver.installers.api_services import (
     GROUPS,
     ApiServiceInstaller,
-    Route,
     leads_to,
     manifest,
     next_api_service,
 )
 from apiserver.installers.outside_service import OutsideService
+from apiserver.route import Route
 from kube.errors import OperatorError
 from nodefeature.kinds import API_SERVICE, SERVICE
 from tests.builders.extension_cluster import SYSTEM, ExtensionCluster

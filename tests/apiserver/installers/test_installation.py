@@ -14,13 +14,14 @@ import pytest
 
 from api.crds import crd_manifests
 from api.settings import SECRET_NAME
-from apiserver.installers.api_services import ApiServiceInstaller, Route
+from apiserver.installers.api_services import ApiServiceInstaller
 from apiserver.installers.crds import CrdInstaller
 from apiserver.installers.installation import Installation, Installers
 from apiserver.installers.outside_service import OutsideService
 from apiserver.installers.probe import NotAnswering
 from apiserver.installers.settings_secret import SettingsInstaller
 from apiserver.installers.webhooks import NAMES, WebhookInstaller
+from apiserver.route import Route
 from kube.errors import NotFound
 from nodefeature.kinds import (
     API_SERVICE,

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from apiserver.installers.webhooks import NAMES, VERSION_LABEL, is_newer, leads_to, next_object
+from apiserver.route import Route
 from apiserver.webhooks import policies
-from apiserver.webhooks.configurations import MUTATION, VALIDATION, Reach, manifests
+from apiserver.webhooks.configurations import MUTATION, VALIDATION, manifests
 from hack.devcluster.admission import CONDITIONS, check_configuration
 from nodefeature.labels import QUEUE_NAME
 
-REACH = Reach(service="server", namespace="gpustack-system", port=443, bundle="CA")
-BY_NAME: dict[str, Any] = {manifest["metadata"]["name"]: manifest for _, manifest in manifests(REACH)}
+ROUTE = Route(service="server", namespace="gpustack-system", port=443, bundle="CA")
+BY_NAME: dict[str, Any] = {manifest["metadata"]["name"]: manifest for _, manifest in manifests(ROUTE)}
 OURS = "worker.gpustack.ai"
 TABLE = {
     f"mutate.{OURS}.v1alpha1.instance": (f"{OURS}/v1alpha1/instances", "Namespaced", "CREATE UPDATE", "Fail"),
