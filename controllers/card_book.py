@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice, repeat
 
 from api.ledger.pod_fit import needs_of, pod_needs
 from api.ledger.workload_fit import Fit, Needs, Place, PodGroup, fit
@@ -28,6 +29,9 @@ from kube.reconciler import Caches, Key, Object
 from nodefeature.fields import as_int, as_map, as_maps, as_str, at
 from nodefeature.kinds import DEVICES, NODE, POD, RESOURCE_FLAVOR, WORKLOAD, Kind
 from nodefeature.manufacturers import Manufacturers
+
+_MOST_PODS = 150_000
+"""As many as a cluster runs; a Workload that asks for more is promised no more at a time."""
 
 
 @dataclass(slots=True)
@@ -247,10 +251,14 @@ class CardBook:
             return
         for key in sorted(self._homeless):
             homeless = [promise for promise in self._promises.get(key, ()) if not promise.node]
+            missed: PodGroup | None = None
             for promise in homeless:
-                one = [replace(promise.group, count=1, hosts=None)] if promise.group is not None else []
-                found = fit(one, self.fleet).places
-                if found:
+                if promise.group is None or promise.group is missed:
+                    continue  # equal Pods find no place either
+                found = fit([replace(promise.group, count=1, hosts=None)], self.fleet).places
+                if not found:
+                    missed = promise.group
+                else:
                     promise.node = found[0][0]
                     self._on_node.setdefault(promise.node, {})[key] = None
                     self._charge(promise.node)
@@ -265,16 +273,15 @@ def _chosen(node: str, group: PodGroup) -> Promise:
 
 def _unbound(group: PodGroup, count: int, bound: Counter[str], chosen: Sequence[Promise]) -> list[Promise]:
     """Return promises for Pods without a node: where Kueue said, else where they were put before, else anywhere."""
+    wanted = min(max(count, 0), _MOST_PODS)
     if group.hosts is not None:
-        nodes = [node for node, pods in group.hosts for _ in range(pods - min(bound[node], pods))]
-    else:
-        nodes = [promise.node for promise in chosen if promise.group == group and promise.node]
-        for node in bound.elements():
-            if node in nodes:
-                nodes.remove(node)
-    wanted = max(count, 0)
-    nodes = [*nodes[:wanted], *[""] * (wanted - len(nodes) if group.hosts is None else 0)]
-    return [_chosen(node, group) for node in nodes]
+        named = chain.from_iterable(repeat(node, pods - min(bound[node], pods)) for node, pods in group.hosts)
+        return [_chosen(node, group) for node in islice(named, wanted)]
+    nodes = [promise.node for promise in chosen if promise.group == group and promise.node]
+    for node in bound.elements():
+        if node in nodes:
+            nodes.remove(node)
+    return [_chosen(node, group) for node in islice(chain(nodes, repeat("")), wanted)]
 
 
 def _keys(objects: Iterable[Object]) -> list[Key]:

@@ -144,11 +144,17 @@ class CardFleet:
         if known is None:
             return [False] * len(promised)
         cards, housed = known.ledger, []
+        missed: set[Needs] = set()
         for needs in promised:
-            after = place(cards, needs)
+            after = None
+            if needs not in missed:  # equal Pods find no place either
+                after = place(cards, needs)
+                if after is None:
+                    after = place(cards, needs, spread=True)
             if after is None:
-                after = place(cards, needs, spread=True)
-            cards = after if after is not None else cards
+                missed.add(needs)
+            else:
+                cards = after
             housed.append(after is not None)
         before, known.cards = known.cards, cards
         known.rooms = {}

@@ -458,6 +458,16 @@ class TestBadInput:
         world.run()
         assert "; 8 of 2147483647 Pods would find a place" in world.message()
 
+    @pytest.mark.parametrize("hosts", [None, {"n": 2**31 - 1}], ids=["anywhere", "on a host"])
+    def test_an_admitted_count_of_two_to_the_31(self, hosts: dict[str, int] | None) -> None:
+        """No check of ours stood on its queue, and its quota bore it."""
+        world = GateWorld("n", "m")
+        many = gate_pod_set({GPU: "1"}, count=2**31 - 1)
+        world.ask(gate_workload("many", many, hosts=hosts, state="Ready", conditions=["QuotaReserved", "Admitted"]))
+        world.ask(gate_workload())
+        world.run()
+        assert world.state() == ("Retry" if hosts is None else "Ready")
+
 
 class TestCandidates:
     def test_another_os_is_excluded_and_the_count_is_no_label_of_devices(self) -> None:
