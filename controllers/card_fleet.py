@@ -163,12 +163,14 @@ class CardFleet:
         return housed
 
     def look_at(self, node: str) -> None:
-        """Notice whether a Node began or ceased to take Pods."""
+        """Notice whether a Node with cards began or ceased to take Pods."""
         found, before = self._caches[NODE].get(Key(node)), self._seen.get(node)
         if found is None:
             self._seen.pop(node, None)
         else:
             self._seen[node] = found
+        if node not in self._nodes:
+            return  # reading its first Devices will find the candidates again
         if _bars(before) != _bars(found) or not equal_but_fit_labels(labels_of(before), labels_of(found)):
             self._reshape()
 
@@ -192,6 +194,7 @@ class CardFleet:
         self._candidates.clear()
         self.serial += 1
         self._reshaped = self.serial
+        self._freed.clear()  # older than this, they tell nobody anything
 
     def _is_open(self, node: str) -> bool:
         found = self._caches[NODE].get(Key(node))

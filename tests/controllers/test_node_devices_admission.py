@@ -175,6 +175,13 @@ class TestOnlyThoseThatAFreedCardCanHelp:
         assert (world.gate.judged, world.state("on-m")) == (7, "Retry")
         assert world.states() == {"Ready": 1, "Retry": 3}
 
+    def test_nobody_when_a_node_without_cards_comes_and_changes(self) -> None:
+        world = self.waiting()
+        for labels in ({}, {"example.com/mine": "true"}):
+            world.api.add(NODE, gpu_node("cpu", labels=labels))
+            world.run(60)
+        assert world.gate.judged == 4
+
     def test_who_comes_back_unhelped_gets_the_same_answer_unjudged(self) -> None:
         world = self.waiting()
         said = world.message("exclusive")
