@@ -8,7 +8,7 @@ Promises:
 - nothing is written while a Workload is evicted, without reservation, inactive, finished or admitted (case B006): the
   verdict is applied to the very version it was decided on, to our element of the list alone;
 - a Ready that stands is kept, its cards with it; a refused Workload is judged again only when a card was freed that
-  could help it, and gets the same answer otherwise;
+  could help it, and gets the same answer otherwise; one that mixes families is judged whenever it asks;
 - nobody is preempted.
 Trusts: Devices and allocation records (agents only), Kueue's status of Workloads. What tenants ask for is a demand.
 State: promises and refusals, in `CardBook` and here; a restart reads or judges them again.
@@ -173,7 +173,9 @@ class NodeDevicesAdmission:
 
     def _still_holds(self, known: _Refusal, workload: Object, groups: Sequence[PodGroup]) -> bool:
         same = known.uid == uid_of(workload) and known.groups == groups
-        return same and not any(self.book.fleet.freed_since(known.serial, group) for group in groups)
+        if not same or _is_mixed(groups):
+            return False
+        return not any(self.book.fleet.freed_since(known.serial, group) for group in groups)
 
     async def _write(self, key: Key, body: Object, verdict: Verdict) -> None:
         try:
@@ -184,6 +186,12 @@ class NodeDevicesAdmission:
             raise
         extra = {"kind": "Workload", "object": str(key), "reason": verdict.message}
         log.info("workload may start" if verdict.state == READY else "workload must wait for cards", extra=extra)
+
+
+def _is_mixed(groups: Sequence[PodGroup]) -> bool:
+    """Say whether Pods may begin to fit though of nothing they ask for, each taken alone, there is more."""
+    needs = [need for group in groups for need in group.needs]
+    return len({(need.family, need.profile) for need in needs}) > 1 or not all(need.key for need in needs)
 
 
 def _without_place(demands: Demands) -> Verdict | None:

@@ -182,6 +182,17 @@ class TestOnlyThoseThatAFreedCardCanHelp:
             world.run(60)
         assert world.gate.judged == 4
 
+    def test_families_together_are_helped_by_what_is_more_of_none(self) -> None:
+        world = GateWorld("n")
+        world.publish("n", *taken(*range(6)))
+        asked = [{GPU: "1"}, {f"{GPU}.shared": "1"}, {f"{GPU}.sliced": "1", f"{GPU}.sliced.units": "320000"}]
+        world.ask(gate_workload("w", *(gate_pod_set(limits, name=f"r{n}") for n, limits in enumerate(asked))))
+        world.run()
+        assert world.state() == "Retry", "two free cards for three"
+        world.publish("n", *taken(*range(5)), row(5, remaining=640_000, mode=3), row(6, remaining=1_440_000, mode=2))
+        world.run()
+        assert world.state() == "Ready", "one for each: free, shared, sliced"
+
     def test_who_comes_back_unhelped_gets_the_same_answer_unjudged(self) -> None:
         world = self.waiting()
         said = world.message("exclusive")
