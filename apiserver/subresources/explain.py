@@ -41,8 +41,10 @@ class Explain:
     reader: ExplainReader
 
     async def __call__(self, call: Call, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
-        """Answer with the explanation; raises Refusal 404, 503."""
+        """Answer with the explanation; raises Refusal 400, 404, 406, 503."""
         info = call.info
+        form = negotiation.negotiate(_accept(scope), "get")
+        include = _include(scope) if form.view is View.TABLE else ""
         try:
             async with asyncio.timeout(BUDGET_S):
                 evidence = await self._read(info)
@@ -50,11 +52,9 @@ class Explain:
             raise status.unavailable(f"{info.name!r} could not be explained within {BUDGET_S:.0f} s") from error
         about = evidence.instance or {}
         explained = document(explain(evidence), about, kind=KIND_OF_INSTANCE, api_version=info.api_version)
-        form = negotiation.negotiate(_accept(scope), "get")
         if form.view is not View.TABLE:
             await send_document(scope, send, explained)
             return
-        include = tables.check_include(parameters(scope["query_string"], {INCLUDE}).get(INCLUDE, ""))
         behind = {"None": None, "Object": explained}.get(include, tables.partial(explained, form.version))
         body = negotiation.encode(table(explained, version=form.version, obj=behind))
         await send_bytes(send, body, headers=[NO_CACHE])
@@ -65,6 +65,10 @@ class Explain:
                 return await self.reader.of_instance(info.namespace, info.name)
             except NotFound as error:
                 raise not_found(info) from error
+
+
+def _include(scope: Mapping[str, Any]) -> str:
+    return tables.check_include(parameters(scope["query_string"], {INCLUDE}).get(INCLUDE, ""))
 
 
 def _accept(scope: Mapping[str, Any]) -> str:
