@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -93,7 +92,6 @@ class Evidence:
     """Everything a question is answered from. Absent objects are None; `unread` says which kinds nobody could read."""
 
     registry: Manufacturers
-    now: datetime
     instance: Object | None = None
     pod: Object | None = None
     instance_type: Object | None = None

@@ -69,7 +69,6 @@ class ExplainReader:
     def __init__(self, client: Client, registry: Manufacturers, clock: Clock) -> None:
         self._client = client
         self._registry = registry
-        self._clock = clock
         self._lists = SharedLists(client, clock)
 
     async def of_instance(self, namespace: str, name: str) -> Evidence:
@@ -93,7 +92,6 @@ class ExplainReader:
         workload, node = await asyncio.gather(self._workload(reading, pod), self._node(reading, instance, pod))
         evidence = Evidence(
             registry=self._registry,
-            now=self._clock.time(),
             instance=instance,
             pod=pod,
             instance_type=kind,
@@ -109,7 +107,7 @@ class ExplainReader:
             evidence,
             rivals=rivals.items,
             devices=devices.items,
-            partial=frozenset(partial | reading.partial),
+            partial=frozenset(partial),
             unread=reading.unread,
         )
 
@@ -134,13 +132,16 @@ class ExplainReader:
         if pod is None or not _PLAIN.fullmatch(uid):
             return None
         for selector in (f"{JOB_UID}={uid}", ""):
+            found = await reading.page(WORKLOAD, namespace_of(pod), selector)
             owned = [
                 each
-                for each in await reading.page(WORKLOAD, namespace_of(pod), selector)
+                for each in found.items
                 if any(owner.get("uid") == uid for owner in as_maps(at(each, "metadata", "ownerReferences")))
             ]
             if owned:
                 return max(owned, key=lambda each: as_str(at(each, "metadata", "creationTimestamp")))
+        if found.partial:
+            reading.unread[WORKLOAD.plural] = f"only the first {_OWN_PAGE} of the namespace were looked at"
         return None
 
     async def _node(self, reading: _Reading, instance: Object | None, pod: Object | None) -> Object | None:
@@ -179,7 +180,6 @@ class _Reading:
 
     client: Client
     unread: dict[str, str] = field(default_factory=dict)
-    partial: set[str] = field(default_factory=set)
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
         """Return an object; None when it is not there, cannot be there, or cannot be read (then it is remembered)."""
@@ -193,17 +193,17 @@ class _Reading:
             self.unread[kind.plural] = str(error)
             return None
 
-    async def page(self, kind: Kind, namespace: str, selector: str) -> list[Object]:
+    async def page(self, kind: Kind, namespace: str, selector: str) -> Listed:
         """Return the first page of a namespace's objects."""
         options = ListOptions(label_selector=selector, limit=_OWN_PAGE)
         try:
             found = await self.client.list_page(kind, namespace, options)
         except NotFound:
-            return []
+            return Listed()
         except OperatorError as error:
             self.unread[kind.plural] = str(error)
-            return []
-        return list(found.items)
+            return Listed()
+        return Listed(tuple(found.items), partial=bool(found.continue_token))
 
     async def shared(self, listing: Awaitable[Listed], kind: Kind) -> Listed:
         """Return a list; an empty one when it cannot be read in time (then it is remembered)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from api.explain.evidence import Evidence
@@ -20,7 +19,6 @@ FLAVOR = "gpustack-nvidia-h100-linux-amd64-8d"
 CREDITS = "credits.gpustack.ai/nvidia"
 CHECK = "gpustack-node-devices"
 GATED = [{"name": "kueue.x-k8s.io/admission"}]
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REGISTRY = build_manufacturers({})
 Obj = dict[str, Any]
 
@@ -181,4 +179,4 @@ def evidence(**changes: Any) -> Evidence:
         "workload": workload(condition("QuotaReserved", "False", "Pending", "waiting")),
         "devices": [ledger("gpu-01", 100, 100, 0, 0, mode=1), ledger("gpu-02", 100, 100, 100, 100, mode=1)],
     }
-    return Evidence(registry=REGISTRY, now=NOW, **{**usual, **changes})
+    return Evidence(registry=REGISTRY, **{**usual, **changes})

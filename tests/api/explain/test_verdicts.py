@@ -568,5 +568,5 @@ def test_hostile_objects_get_an_answer(given: dict[str, Any]) -> None:
 
 def test_nothing_but_defaults_gets_an_answer() -> None:
     bare = evidence()
-    answer = explain(Evidence(registry=bare.registry, now=bare.now))
+    answer = explain(Evidence(registry=bare.registry))
     assert len(answer.gates) == 5

@@ -162,8 +162,23 @@ def test_what_is_not_there_is_404_and_what_nobody_may_is_405() -> None:
         await waiting_instance(server)
         for method in ("POST", "PUT", "DELETE"):
             await server.refused(405, method, ONE, {})
+        asked: list[str] = []
+        server.wire.faults.append(lambda request: asked.append(request.url.path))
         await server.refused(406, "GET", ONE, accept="application/vnd.kubernetes.protobuf")
         await server.refused(400, "GET", f"{ONE}?includeObject=All", accept=TABLE)
+        assert not [path for path in asked if "/instances/" in path], "what is refused reads nothing"
+
+    run(test)
+
+
+def test_a_workload_beyond_the_first_page_is_not_said_to_be_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(server: Server) -> None:
+        await waiting_instance(server)
+        await workload(server, waiting.waiting("aaa"), "team")
+        monkeypatch.setattr(explain_reading, "_OWN_PAGE", 1)
+        found = await server.ok("GET", ONE)
+        assert found["gates"][1]["state"] == "Unknown"
+        assert found["gates"][1]["reason"].endswith("only the first 1 of the namespace were looked at")
 
     run(test)
 
