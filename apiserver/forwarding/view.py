@@ -73,8 +73,7 @@ class _Exchange:
     async def body(self) -> bytes:
         if self.headers.get(b"content-encoding", b"") not in (b"", b"identity"):
             raise status.unsupported_media_type((negotiation.JSON_TYPE,))
-        announced = self.headers.get(b"content-length", b"")
-        body = await read_body(self.receive, announced=int(announced) if announced.isdigit() else 0)
+        body = await read_body(self.receive, announced=self.headers.get(b"content-length", b""))
         if not is_utf8(body):  # upstream would put a replacement character into what is stored
             raise status.bad_request("the body is not valid UTF-8")
         return body

@@ -69,10 +69,9 @@ class _Request:
         return self.headers.get(name, b"").decode("latin-1")
 
     async def body(self) -> bytes:
-        announced = self.header(b"content-length")
         if self.header(b"content-encoding") not in ("", "identity"):
             raise status.unsupported_media_type((negotiation.JSON_TYPE,))
-        return await read_body(self.receive, announced=int(announced) if announced.isdigit() else 0)
+        return await read_body(self.receive, announced=self.headers.get(b"content-length", b""))
 
 
 class App:

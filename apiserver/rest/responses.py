@@ -64,9 +64,9 @@ async def send_refusal(send: Send, refusal: status.Refusal) -> None:
     await send_bytes(send, encode(refusal.document()), code=refusal.code, headers=headers)
 
 
-async def read_body(receive: Receive, *, limit: int = status.MAX_BODY_BYTES, announced: int = 0) -> bytes:
-    """Collect a request body; raises Refusal 413 as soon as it is too long, also before it was sent."""
-    if announced > limit:
+async def read_body(receive: Receive, *, limit: int = status.MAX_BODY_BYTES, announced: bytes = b"") -> bytes:
+    """Collect a request body; raises Refusal 413 as soon as it is too long, also by its `content-length` alone."""
+    if announced.isdigit() and int(announced) > limit:
         raise status.too_large()
     chunks: list[bytes] = []
     size = 0

@@ -88,7 +88,8 @@ class Webhooks:
             raise status.too_many_requests("too many questions in flight")
         self._in_flight += 1
         try:
-            request = review.read(await read_body(receive, limit=MAX_BODY_BYTES, announced=_announced(scope)))
+            announced = dict(scope["headers"]).get(b"content-length", b"")
+            request = review.read(await read_body(receive, limit=MAX_BODY_BYTES, announced=announced))
             loop = asyncio.get_running_loop()
             asked = loop.time()
             answer = await self._judge(path, request)
@@ -112,8 +113,3 @@ class Webhooks:
             extra = {"kind": kind.kind, "object": f"{request.namespace}/{request.name}", "reason": path}
             log.exception("webhook failed", extra=extra)
             return review.retry("the webhook failed; its log says why")
-
-
-def _announced(scope: Scope) -> int:
-    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-    return int(length) if length.isdigit() else 0

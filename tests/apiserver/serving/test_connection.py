@@ -260,7 +260,7 @@ async def limited(scope: Any, receive: Any, send: Any) -> None:
     """Refuse a large body as the engine does."""
     headers = dict(scope["headers"])
     try:
-        await read_body(receive, announced=int(headers.get(b"content-length", b"0")))
+        await read_body(receive, announced=headers.get(b"content-length", b""))
     except Refusal as refusal:
         await send_refusal(send, refusal)
         return
