@@ -28,6 +28,7 @@ from nodefeature.fields import (
     as_maps,
     as_str,
     at,
+    has_ended,
     is_deleting,
     labels_of,
     name_of,
@@ -39,7 +40,6 @@ from nodefeature.manufacturers import Manufacturers
 
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 POD_SET_LABEL = "kueue.x-k8s.io/podset"
-_TERMINAL = ("Succeeded", "Failed")
 
 
 def _owner_uids(obj: object) -> list[str]:
@@ -102,11 +102,6 @@ def role_of(pod: Object) -> str:
 def is_live(pod: Object) -> bool:
     """Say whether a Pod may still take cards or holds them for good: neither ended nor going."""
     return not has_ended(pod) and not is_deleting(pod)
-
-
-def has_ended(pod: Object) -> bool:
-    """Say whether a Pod is in a terminal phase."""
-    return as_str(at(pod, "status", "phase")) in _TERMINAL
 
 
 def unrecorded(pod: Object, registry: Manufacturers, inventory: Collection[CardKey]) -> tuple[Claim, ...]:

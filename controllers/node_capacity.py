@@ -21,7 +21,7 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
 from nodefeature.capacity import Card, capacity_patch, plan_capacity
-from nodefeature.fields import as_map, as_maps, as_str, at, is_deleting, labels_of, name_of, str_map
+from nodefeature.fields import as_map, as_maps, at, has_ended, is_deleting, labels_of, name_of, str_map
 from nodefeature.kinds import DEVICES, NODE, NODE_FEATURE, POD, Kind
 from nodefeature.labels import DEVICE_PREFIX, MANAGED, is_managed
 from nodefeature.manufacturers import Manufacturers
@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 WINDOW_S = 3.0
 HOLD_S = 60.0
-_FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 def _node_keys(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
@@ -131,7 +130,7 @@ class NodeCapacity:
 
 def holds(pod: Mapping[str, Any], resource: str) -> bool:
     """Say whether a Pod that has not finished asks for `resource`."""
-    if as_str(at(pod, "status", "phase")) in _FINISHED:
+    if has_ended(pod):
         return False
     containers = (*as_maps(at(pod, "spec", "containers")), *as_maps(at(pod, "spec", "initContainers")))
     return any(

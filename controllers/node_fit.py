@@ -17,12 +17,12 @@ from typing import ClassVar
 
 from api.ledger.node_cards import Card, node_cards
 from api.ledger.transport import ALLOCATED_ANNOTATION
-from controllers.card_claims import CHARGED_PODS, charges_of, has_ended
+from controllers.card_claims import CHARGED_PODS, charges_of
 from controllers.node_view import FEATURES_BY_NODE, cached_labels, node_of_feature
 from kube.client import Client
 from kube.errors import NotFound
 from kube.reconciler import DONE, Caches, Index, Key, Object, Outcome, Rule, Watch
-from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of, str_map
+from nodefeature.fields import annotations_of, as_str, at, has_ended, is_deleting, labels_of, name_of, str_map
 from nodefeature.fit_labels import Fit, fit_labels, only_fit_labels
 from nodefeature.kinds import DEVICES, NODE, NODE_FEATURE, POD, Kind
 from nodefeature.labels import MANAGED, is_managed

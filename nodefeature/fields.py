@@ -99,3 +99,8 @@ def annotations_of(obj: object) -> Mapping[str, str]:
 def is_deleting(obj: object) -> bool:
     """Say whether the object carries a deletion timestamp."""
     return bool(at(obj, "metadata", "deletionTimestamp"))
+
+
+def has_ended(pod: object) -> bool:
+    """Say whether a Pod is in a terminal phase: its containers run no more, nor will again."""
+    return as_str(at(pod, "status", "phase")) in ("Succeeded", "Failed")

@@ -20,10 +20,10 @@ from api.explain.evidence import (
     quoted,
     words,
 )
-from api.instance_conditions import KUEUE_GATES
+from api.instance_status import is_held_by_kueue
 from api.ledger.modes import Mode, mode_name
 from api.ledger.transport import transport_of
-from nodefeature.fields import as_list, as_maps, as_str, at, name_of
+from nodefeature.fields import as_list, as_maps, as_str, at, has_ended, name_of
 from nodefeature.kinds import NODE
 
 _REBUILD = "The Instance's controller makes it anew while the Instance is young; later stop and start it"
@@ -35,9 +35,9 @@ def judge_scheduler(evidence: Evidence) -> Verdict:
     node = quoted(as_str(at(pod, "spec", "nodeName")))
     if node:
         return _scheduler(State.PASSED, f"The Pod is on node {node}")
-    gates = [as_str(gate.get("name")) for gate in as_maps(at(pod, "spec", "schedulingGates"))]
-    if pod is None or any(gate in KUEUE_GATES for gate in gates):
+    if pod is None or is_held_by_kueue(pod):
         return _scheduler(State.WAITING, "", reached=False)
+    gates = [as_str(gate.get("name")) for gate in as_maps(at(pod, "spec", "schedulingGates"))]
     if gates:
         reason = f"Scheduling gates hold the Pod back: {quoted(listed(gates))}"
         return _scheduler(State.WAITING, reason, "Whoever set those gates must take them away")
@@ -122,7 +122,7 @@ def _unanswered(evidence: Evidence, numbers: Numbers) -> Verdict:
     """Judge a bound Pod that asks for cards and has none written on it."""
     pod = evidence.pod
     node = quoted(as_str(at(pod, "spec", "nodeName")))
-    if has_condition(pod, "Ready") or at(pod, "status", "phase") in ("Succeeded", "Failed"):
+    if has_condition(pod, "Ready") or has_ended(pod):
         return _plugin(State.PASSED, "The Pod has run; no record of its cards stands on it", numbers)
     asked = listed(described(demand) for demand in demands(evidence))
     unread = evidence.unread_reason(NODE)

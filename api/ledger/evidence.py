@@ -22,7 +22,7 @@ from api.ledger.rebuild import Charge
 from api.ledger.transport import ALLOCATED_ANNOTATION, Record, transport_of
 from api.pod_requests import Claim, claims_of, whole
 from api.problems import Problem, problem
-from nodefeature.fields import as_int, as_map, as_str, at, name_of, namespace_of
+from nodefeature.fields import as_int, as_map, as_str, at, has_ended, name_of, namespace_of
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.profiles import vendor_profile
 from nodefeature.resource_names import Family
@@ -34,7 +34,6 @@ MODE_OF_FAMILY = {
     Family.PARTITIONED: Mode.PARTITIONED,
 }
 _WHOLE_CARD = (Placement(0, MAX_RUN),)
-_TERMINAL = ("Succeeded", "Failed")
 
 
 def charge_of(
@@ -46,7 +45,7 @@ def charge_of(
 ) -> tuple[Charge, list[Problem]]:
     """Return what a Pod is charged. `known` is what this very Pod (by uid) was charged when last readable."""
     name = f"{namespace_of(pod)}/{name_of(pod)}"
-    terminated = as_str(at(pod, "status", "phase")) in _TERMINAL
+    terminated = has_ended(pod)
     transport = transport_of(pod)
     claims = claims_of(as_map(at(pod, "spec")), registry)
     problems = [Problem(f"Pod {name} {p.path}", p.value, p.rule) for p in transport.problems]
