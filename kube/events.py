@@ -6,8 +6,8 @@ Promises:
   meets the first one's Event instead of writing another;
 - the Event remembers the resourceVersion of the object it was decided on: the same step told again changes nothing;
 - the same step taken anew is counted on the same Event, at most once in `PAUSE_S`, with the newest sentence;
-- what cannot be written (rights, a namespace that is going, a full server) is logged at debug level and lost: an Event
-  never holds up the work it tells of.
+- what cannot be written (rights, a namespace that is going, a full server, no answer) is logged at debug level and
+  lost: an Event never holds up the work it tells of.
 Core/v1, not events.k8s.io/v1: both are one storage, kubectl reads the former, and only there may an update change the
 sentence and the count (decision 0442).
 """
@@ -20,7 +20,7 @@ from typing import Literal
 
 from kube.client import Client
 from kube.clock import Clock, second_time
-from kube.errors import AlreadyExists, ApiError, NotFound
+from kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from kube.reconciler import Object, Rule
 from nodefeature.fields import as_int, as_map, as_str, at, name_of, namespace_of, uid_of
 from nodefeature.hashing import fnv64
@@ -63,7 +63,7 @@ class EventRecorder:
                 await self._client.create(EVENT, event)
             except AlreadyExists:
                 await self._again(event, now)
-        except ApiError as lost:
+        except (ApiError, Unreachable) as lost:
             log.debug("event lost", extra={"kind": self._kind.kind, "object": name_of(obj), "reason": str(lost)})
 
     async def _again(self, event: Object, now: datetime) -> None:

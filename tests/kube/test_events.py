@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube.errors import class_of
+from kube.errors import Unreachable, class_of
 from kube.events import PAUSE_S, EventRecorder, event_of
 from nodefeature.destinations import is_object_name
 from nodefeature.kinds import EVENT, INSTANCE
@@ -103,6 +103,14 @@ def test_told_apart(other: Any, subject: str) -> None:
 def test_an_event_that_is_lost_holds_nothing_up(code: int, reason: str) -> None:
     async def story(world: World) -> None:
         world.api.faults.append(lambda request: class_of(code, reason)({"message": "no"}, code, reason))
+        await world.recorder.record(box(), "Ready", "m")
+
+    assert play(story).stored() == []
+
+
+def test_an_event_that_nobody_answers_holds_nothing_up() -> None:
+    async def story(world: World) -> None:
+        world.api.faults.append(lambda request: Unreachable("no answer in time"))
         await world.recorder.record(box(), "Ready", "m")
 
     assert play(story).stored() == []
