@@ -1,7 +1,7 @@
 """What an Instance's status says, derived from its Pod.
 
 For: the instance controller (spec 02 §6.5-6.6, spec 05 §10.1).
-In: a raw Pod, host addresses, settings. Out: phase and message, access addresses.
+In: a raw Pod, host addresses, settings. Out: phase and message, whether Kueue holds it back, access addresses.
 Promises: pure; a Pod that ran and ended, or whose container ended, is never `Ready` (case B044).
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from api.instance_conditions import KUEUE_GATES
 from api.instance_type import Phase
 from nodefeature.fields import as_maps, as_str, at
 
@@ -59,6 +60,11 @@ def access_addresses(*, static: str, wildcard_dns: str, host_ips: Sequence[str],
     if not wildcard_dns:
         return [host_ips[0]]
     return [f"{host_ips[0].replace('.', '-').replace(':', '-')}.{wildcard_dns}"]
+
+
+def is_held_by_kueue(pod: Mapping[str, Any] | None) -> bool:
+    """Say whether a scheduling gate of Kueue's holds a Pod back."""
+    return any(gate.get("name") in KUEUE_GATES for gate in as_maps(at(pod, "spec", "schedulingGates")))
 
 
 def host_ips_of(node: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from api.instance_conditions import KUEUE_GATES, ConditionType, Reason
+from api.instance_conditions import ConditionType, Reason
+from api.instance_status import is_held_by_kueue
 from api.instance_type import Phase
 from nodefeature.fields import as_int, as_map, as_maps, as_str, at, labels_of
 from nodefeature.labels import QUEUE_NAME
@@ -78,11 +79,6 @@ def conditions_of(instance: Mapping[str, Any], progress: Progress, now: str) -> 
     return [_condition(kind, verdict, as_map(stored.get(kind)), generation, now) for kind, verdict in verdicts]
 
 
-def kueue_gates(pod: Mapping[str, Any]) -> list[str]:
-    """Return the gates by which Kueue holds a Pod back."""
-    return [name for name in _gates(pod) if name in KUEUE_GATES]
-
-
 def was_rejected(pod: Mapping[str, Any]) -> bool:
     """Say whether the kubelet of its node refused a Pod at admission."""
     status = as_map(pod.get("status"))
@@ -110,12 +106,8 @@ def _condition(
     return condition
 
 
-def _gates(pod: Mapping[str, Any]) -> list[str]:
-    return [as_str(gate.get("name")) for gate in as_maps(at(pod, "spec", "schedulingGates"))]
-
-
 def _admitted(pod: Mapping[str, Any], workload: Mapping[str, Any] | None) -> Verdict:
-    if not kueue_gates(pod):
+    if not is_held_by_kueue(pod):
         return Verdict(True, Reason.ADMITTED, "Kueue admitted the Pod")
     queue = labels_of(pod).get(QUEUE_NAME, "")
     if workload is None:
@@ -148,7 +140,7 @@ def _scheduled(pod: Mapping[str, Any], admitted: Verdict) -> Verdict:
         return Verdict(True, Reason.SCHEDULED, f"on node {node}")
     if not admitted.holds:
         return _NOT_ADMITTED
-    gates = _gates(pod)
+    gates = [as_str(gate.get("name")) for gate in as_maps(at(pod, "spec", "schedulingGates"))]
     if gates:
         return Verdict(False, Reason.SCHEDULING_GATED, f"held back by scheduling gate {', '.join(gates)}")
     conditions = as_maps(at(pod, "status", "conditions"))

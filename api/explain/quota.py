@@ -13,8 +13,8 @@ from api.explain.asking import quota_asked
 from api.explain.evidence import Evidence, Gate, Numbers, State, Verdict, condition, has_condition, quoted, words
 from api.explain.queueing import place_in_queue
 from api.explain.quota_figures import Figures, amount, figures_of
-from api.instance_conditions import KUEUE_GATES
-from nodefeature.fields import annotations_of, as_maps, as_str, at, is_deleting, labels_of, name_of
+from api.instance_status import is_held_by_kueue
+from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of
 from nodefeature.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 from nodefeature.labels import EMPTY_PLAN_HOLD, QUEUE_NAME
 
@@ -35,11 +35,6 @@ def judge(evidence: Evidence) -> Verdict:
     )
 
 
-def is_gated(evidence: Evidence) -> bool:
-    """Say whether Kueue holds the Pod back."""
-    return any(gate.get("name") in KUEUE_GATES for gate in as_maps(at(evidence.pod, "spec", "schedulingGates")))
-
-
 def _verdict(
     state: State, reason: str, advice: str = "", *, numbers: Numbers | None = None, because: Gate | None = None
 ) -> Verdict:
@@ -51,7 +46,7 @@ def _unqueued(evidence: Evidence) -> Verdict | None:
     if evidence.pod is None:
         figures = figures_of(quota_asked(evidence), evidence.cluster_queue)
         return replace(_verdict(State.WAITING, "", numbers=figures.numbers()), reached=False)
-    if labels_of(evidence.pod).get(QUEUE_NAME) or is_gated(evidence):
+    if labels_of(evidence.pod).get(QUEUE_NAME) or is_held_by_kueue(evidence.pod):
         return None
     return _verdict(State.PASSED, "The Pod names no queue: Kueue is not asked for quota")
 
@@ -66,7 +61,7 @@ def _reserved(evidence: Evidence) -> Verdict | None:
         figures = figures_of(asked, evidence.cluster_queue)
         reason = f"{amount(figures.resource, figures.asked)} reserved in ClusterQueue {queue}"
         return _verdict(State.PASSED, reason, numbers=replace(figures.numbers(), free=None, largest=None))
-    if workload is None and not is_gated(evidence):
+    if workload is None and not is_held_by_kueue(evidence.pod):
         return _verdict(State.PASSED, "Kueue does not hold the Pod back")
     return None
 
@@ -85,7 +80,7 @@ def _lost(evidence: Evidence) -> Verdict | None:
         return _given_back(evidence)
     if evicted.get("reason") == "Preempted":  # Kueue's own words name another tenant's Workload
         reason = "The quota went to a Workload of higher priority"
-        return _verdict(State.WAITING, reason, "It is tried again when quota is free", numbers=_place(evidence))
+        return _verdict(State.WAITING, reason, "It is tried again when quota is free", numbers=place_in_queue(evidence))
     closed = _closed(evidence)
     return closed or _verdict(State.WAITING, f"The quota was taken back: {words(evicted)}", "It is tried again")
 
@@ -93,7 +88,7 @@ def _lost(evidence: Evidence) -> Verdict | None:
 def _given_back(evidence: Evidence) -> Verdict:
     reason = "The quota was given back, since the card check found no node" + _again(evidence)
     return _verdict(
-        State.WAITING, reason, "What the card check asks for", numbers=_place(evidence), because=Gate.CARD_CHECK
+        State.WAITING, reason, "What the card check asks for", numbers=place_in_queue(evidence), because=Gate.CARD_CHECK
     )
 
 
@@ -118,7 +113,10 @@ def _closed(evidence: Evidence) -> Verdict | None:
         return _verdict(State.WAITING, reason, advice)
     if at(local, "spec", "stopPolicy") in _HELD:
         return _verdict(
-            State.WAITING, f"LocalQueue {entrance} is held", "Set its spec.stopPolicy to None", numbers=_place(evidence)
+            State.WAITING,
+            f"LocalQueue {entrance} is held",
+            "Set its spec.stopPolicy to None",
+            numbers=place_in_queue(evidence),
         )
     if evidence.unread_reason(CLUSTER_QUEUE):
         return None
@@ -131,7 +129,7 @@ def _closed(evidence: Evidence) -> Verdict | None:
     active = condition(queue, "Active")
     if active.get("status") == "False":
         reason = f"ClusterQueue {name_of(queue)} is not active: {words(active)}"
-        return _verdict(State.WAITING, reason, "What is said there must change", numbers=_place(evidence))
+        return _verdict(State.WAITING, reason, "What is said there must change", numbers=place_in_queue(evidence))
     return None
 
 
@@ -147,7 +145,7 @@ def _held(evidence: Evidence) -> Verdict:
         reason, advice = f"The pool {name} is draining", "It opens again when its nodes are back or its plan is changed"
     else:
         reason, advice = f"ClusterQueue {name} is held", f"Set spec.stopPolicy of ClusterQueue {name} to None"
-    return _verdict(State.WAITING, reason, advice, numbers=_place(evidence))
+    return _verdict(State.WAITING, reason, advice, numbers=place_in_queue(evidence))
 
 
 def _backing_off(evidence: Evidence) -> Verdict | None:
@@ -159,14 +157,15 @@ def _backing_off(evidence: Evidence) -> Verdict | None:
     if requeued.get("reason") == _EVICTED_BY_CHECK:
         return _given_back(evidence)
     reason = "Kueue does not try it at the moment" + _again(evidence)
-    return _verdict(State.WAITING, reason, "Nothing to do: it is tried again", numbers=_place(evidence))
+    return _verdict(State.WAITING, reason, "Nothing to do: it is tried again", numbers=place_in_queue(evidence))
 
 
 def _short(evidence: Evidence) -> Verdict:
     """Compare what is asked with what is free."""
     queue = name_of(evidence.cluster_queue) or "its queue"
     figures = figures_of(quota_asked(evidence), evidence.cluster_queue)
-    numbers, place = _numbers(evidence, figures), _place(evidence)
+    place = place_in_queue(evidence)
+    numbers = _numbers(place, figures)
     asked = amount(figures.resource, figures.asked)
     unread = evidence.unread_reason(CLUSTER_QUEUE)
     if unread:
@@ -194,10 +193,5 @@ def _ahead(place: Numbers) -> str:
     return f"{more}{place.ahead} of {place.pending} waiting Workloads come first"
 
 
-def _place(evidence: Evidence) -> Numbers:
-    return place_in_queue(evidence)
-
-
-def _numbers(evidence: Evidence, figures: Figures) -> Numbers:
-    place = _place(evidence)
+def _numbers(place: Numbers, figures: Figures) -> Numbers:
     return replace(figures.numbers(), ahead=place.ahead, pending=place.pending, at_least=place.at_least)

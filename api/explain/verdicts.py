@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from api.explain import cards, placing, quota, webhook
-from api.explain.evidence import TITLES, Evidence, Gate, State, Verdict, quoted
+from api.explain.evidence import TITLES, Evidence, Gate, Object, State, Verdict, quoted
 from api.instance_status import pod_phase
 from nodefeature.fields import as_list, as_str, at, is_deleting
 
@@ -91,19 +91,22 @@ def _phase(evidence: Evidence) -> str:
 
 
 def _leaving(evidence: Evidence, *, stopped: bool) -> str:
-    if evidence.instance is None or is_deleting(evidence.instance):
-        what = "Instance" if evidence.instance is not None else "Pod"
-        if evidence.instance is not None and evidence.pod is not None:
-            return f"The {what} is being deleted; its Pod must go first."
-        held = quoted(", ".join(as_str(each) for each in as_list(at(evidence.instance or evidence.pod, *_FINALIZERS))))
-        return f"The {what} is being deleted" + (f"; finalizers hold it: {held}." if held else ".")
-    if stopped:
-        going = "Stopping: its Pod must go first." if evidence.pod is not None else ""
-        return going or "Stopped: it asks for nothing until spec.stop is false."
-    return "Its Pod is being deleted; a new one is made when it is gone."
+    if evidence.instance is None:
+        return _going("Pod", evidence.pod)
+    if is_deleting(evidence.instance):
+        if evidence.pod is not None:
+            return "The Instance is being deleted; its Pod must go first."
+        return _going("Instance", evidence.instance)
+    if not stopped:
+        return "Its Pod is being deleted; a new one is made when it is gone."
+    if evidence.pod is not None:
+        return "Stopping: its Pod must go first."
+    return "Stopped: it asks for nothing until spec.stop is false."
 
 
-_FINALIZERS = ("metadata", "finalizers")
+def _going(what: str, obj: Object | None) -> str:
+    held = quoted(", ".join(as_str(each) for each in as_list(at(obj, "metadata", "finalizers"))))
+    return f"The {what} is being deleted" + (f"; finalizers hold it: {held}." if held else ".")
 
 
 def _through(evidence: Evidence) -> str:
