@@ -29,14 +29,12 @@ from hack.bench.figures import say
 from hack.bench.processes import CHECKOUT, Processes
 from kube.client import Client
 from kube.clock import SystemClock
-from kube.connection import Connection
-from kube.credentials import find_credentials
-from kube.errors import ApiError, Unreachable
 from kube.reconciler import DONE, Caches, Index, Key, Object, Outcome, Reconciler, Rule, Watch
 from kube.runtime import Manager
 from nodefeature.fields import as_maps, at, name_of, namespace_of
-from nodefeature.kinds import ADMISSION_CHECK, DEVICES, NAMESPACE, NODE, RESOURCE_FLAVOR, WORKLOAD, Kind
+from nodefeature.kinds import ADMISSION_CHECK, DEVICES, NODE, RESOURCE_FLAVOR, WORKLOAD, Kind
 from nodefeature.manufacturers import build_manufacturers
+from tests.bench.process import connected
 from tests.builders.gate import GPU, gate_pod_set, gate_workload
 from tests.builders.gate_world import CHECK, CONTROLLER, gate_devices, taken
 from tests.builders.nodes import gpu_node
@@ -47,6 +45,7 @@ _AT_ONCE = 32
 Asked = list[Object]
 
 
+@dataclass
 class PassThrough:
     """The floor: Ready, whoever asks."""
 
@@ -56,17 +55,16 @@ class PassThrough:
     INDEXES: ClassVar[tuple[Index, ...]] = ()
     RBAC: ClassVar[tuple[Rule, ...]] = ()
 
-    def __init__(self, client: Client, caches: Caches) -> None:
-        self._client = client
-        self._caches = caches
+    client: Client
+    caches: Caches
 
     async def reconcile(self, key: Key) -> Outcome:
         """Apply the verdict once."""
-        workload = self._caches[WORKLOAD].get(key)
+        workload = self.caches[WORKLOAD].get(key)
         if workload is not None and may_be_judged(workload):
             body = verdict_body(workload, [CHECK], Verdict("Ready", ""), "2026-01-01T00:00:00Z")
             if body is not None:
-                await self._client.apply(WORKLOAD, body, subresource="status")
+                await self.client.apply(WORKLOAD, body, subresource="status")
         return DONE
 
 
@@ -229,21 +227,6 @@ class GateBench:
             await asyncio.sleep(0.02)
 
 
-async def connect(kubeconfig: Path) -> Client:
-    """Return a client once the devcluster answers."""
-    while not await asyncio.to_thread(kubeconfig.exists):  # noqa: ASYNC110 - another process writes it
-        await asyncio.sleep(0.1)
-    client = Client(Connection(find_credentials(kubeconfig=str(kubeconfig))), deadline_s=120)
-    while True:
-        try:
-            await client.list(NAMESPACE)
-            await client.create(NAMESPACE, {"metadata": {"name": "ready"}})
-        except (ApiError, Unreachable):
-            await asyncio.sleep(0.1)
-        else:
-            return client
-
-
 async def measure(folder: Path, nodes: int, count: int) -> GateBench:
     """Run on an empty devcluster."""
     environ = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
@@ -251,7 +234,7 @@ async def measure(folder: Path, nodes: int, count: int) -> GateBench:
         kubeconfig = folder / "kubeconfig"
         flags = ("--data-dir", str(folder / "store"), "--kubeconfig", str(kubeconfig))
         processes.start("devcluster", "hack.devcluster", *flags)
-        client = await connect(kubeconfig)
+        client = await connected(kubeconfig)
         try:
             bench = GateBench(client, nodes, count)
             await bench.run()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ NODE_NAME = "bench-node"
 RSS_MIB = 80
 SETTLED_S = 20.0
 _PATIENCE_S = 120.0
+_SHOWN_LINES = 15
 
 
 async def measure(root: Path) -> list[Figure]:
@@ -99,7 +101,7 @@ def rss_mib(pid: int) -> float:
 async def connected(kubeconfig: Path) -> Client:
     """Return a client of a devcluster that is starting."""
     await until(kubeconfig.exists)
-    client = Client(Connection(find_credentials(kubeconfig=str(kubeconfig))))
+    client = Client(Connection(find_credentials(kubeconfig=str(kubeconfig))), deadline_s=_PATIENCE_S)
     async with asyncio.timeout(_PATIENCE_S):
         while True:
             try:
@@ -119,18 +121,24 @@ async def until(true: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def process(name: str, *argv: str, **environ: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a child until the block ends; what it says goes to a file beside it, shown when the block fails."""
-    running = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, **environ},
-    )
-    try:
-        yield running
-        assert running.returncode is None, f"{name} ended with {running.returncode}"
-    finally:
-        if running.returncode is None:
-            running.terminate()
-        await running.wait()
+    """Run a child until the block ends; the last lines it said are shown when the block fails."""
+    with tempfile.TemporaryFile() as log:
+        running = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, **environ},
+        )
+        try:
+            yield running
+            assert running.returncode is None, f"{name} ended with {running.returncode}"
+        except BaseException:
+            log.seek(0)
+            lines = log.read().decode(errors="replace").splitlines()[-_SHOWN_LINES:]
+            sys.stderr.write("\n".join([f"last lines of {name}:", *lines, ""]))
+            raise
+        finally:
+            if running.returncode is None:
+                running.terminate()
+            await running.wait()
