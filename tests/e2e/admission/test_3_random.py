@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from typing import Any
 import pytest
 
 from hack.controlplane.admin import Admin, path_of
-from hack.controlplane.control_plane import REPOSITORY, ControlPlane
+from hack.controlplane.control_plane import ControlPlane
 from hack.controlplane.errors import RequestError
 from hack.controlplane.manifests import namespace_manifest
 from hack.controlplane.replicas import Replicas
@@ -33,6 +31,7 @@ from tests.e2e.admission.card_wants import CARD_UNITS, Pool, Want, draw_wants, p
 from tests.e2e.admission.card_watch import CardWatch
 from tests.e2e.chain.cluster import Cluster
 from tests.e2e.chain.product import Product
+from tests.e2e.whole_product import api_server, recorded_allocations
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -63,14 +62,8 @@ PROFILES = ("1g.24gb", "2g.48gb", "4g.96gb")
 @pytest.fixture(scope="module")
 def api(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     """Return a replica of the API server that serves, its webhooks installed."""
-    made = Replicas(control_plane, tmp_path_factory.mktemp("api"))
-    try:
-        made.start("a")
-        made.until_serving(1)
-        made.until_available()
+    with api_server(control_plane, tmp_path_factory.mktemp("api")) as made:
         yield made
-    finally:
-        made.clear()
 
 
 @pytest.fixture(scope="module")
@@ -80,37 +73,23 @@ def fleet(control_plane: ControlPlane, api: Replicas) -> Iterator[Cluster]:
     product.install()
     cluster = Cluster(control_plane, product)
     product.start_controllers("controllers", "--leader-elect=false")
-    recorder = _start_recorder(product)
     try:
-        nodes = [
-            FleetNode(f"{machine}-{number + 1:02d}", machine, {}, clear_faults=True)
-            for machine, count in MACHINES.values()
-            for number in range(count)
-        ]
-        cluster.join(*nodes)
-        for name in MACHINES:
-            cluster.wait_type(name, timeout_s=180)
-        cluster.admin.apply(namespace_manifest(TEAM))
-        cluster.settle()
-        yield cluster
-        assert recorder.poll() is None, f"the recorder ended with {recorder.returncode}"
+        with recorded_allocations(product):
+            nodes = [
+                FleetNode(f"{machine}-{number + 1:02d}", machine, {}, clear_faults=True)
+                for machine, count in MACHINES.values()
+                for number in range(count)
+            ]
+            cluster.join(*nodes)
+            for name in MACHINES:
+                cluster.wait_type(name, timeout_s=180)
+            cluster.admin.apply(namespace_manifest(TEAM))
+            cluster.settle()
+            yield cluster
     finally:
         cluster.admin.delete(NAMESPACE, TEAM)
-        recorder.terminate()
-        recorder.wait(20)
         product.stop_all()
         cluster.leave(*cluster.machines)
-
-
-def _start_recorder(product: Product) -> subprocess.Popen[bytes]:
-    command = (sys.executable, "-m", "hack.devcluster.standins.agent")
-    with (product.folder / "recorder.log").open("ab") as log:
-        return subprocess.Popen(
-            [*command, "--kubeconfig", str(product.folder / "agent.kubeconfig")],
-            cwd=REPOSITORY,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
 
 
 def _mib(quantity: str) -> int:
