@@ -8,8 +8,6 @@ with the figures; the accounts hold what `gpustack-operator rbac` prints; a Node
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,16 +17,15 @@ from hack.bench.chain_copies import Published, published
 from hack.bench.chain_floor import FLOOR, FLOOR_NAME, floor_crd
 from hack.bench.figures import say
 from hack.controlplane.admin import Admin
-from hack.controlplane.control_plane import REPOSITORY, ControlPlane
+from hack.controlplane.control_plane import ControlPlane
 from hack.controlplane.manifests import SYSTEM_NAMESPACE
-from hack.controlplane.product import OPERATOR, Account
+from hack.controlplane.product import AGENT, OPERATOR, printed_rbac
 from hack.fleet import FleetNode, Machines
 from hack.machines import nfd_feature_of, node_of
 from kube.client import Client
 from nodefeature.fields import as_maps, at, name_of, uid_of
 from nodefeature.kinds import CUSTOM_RESOURCE_DEFINITION, DEVICES, NODE, NODE_FEATURE
 
-AGENT = Account(name="gpustack-operator-device-manager")
 FLAGS: Mapping[str, tuple[str, ...]] = {
     # Two cores cannot carry a lease renewal every 10 s of 5,000 kubelets: they renew none, and nobody waits for one.
     "kwok": ("--node-lease-duration-seconds=0",),
@@ -67,10 +64,8 @@ def install(control_plane: ControlPlane, folder: Path) -> tuple[Path, Path]:
     admin.create({"apiVersion": FLOOR.api_version, "kind": FLOOR.kind, "metadata": {"name": FLOOR_NAME}})
     paths = []
     for process, account in (("controllers", OPERATOR), ("device-manager", AGENT)):
-        command = [sys.executable, "-m", "gpustack_operator", "rbac", "--process", process]
-        printed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
         paths.append(folder / f"{process}.kubeconfig")
-        paths[-1].write_text(control_plane.product_kubeconfig(printed, account).read_text())
+        paths[-1].write_text(control_plane.product_kubeconfig(printed_rbac(process), account).read_text())
     return paths[0], paths[1]
 
 

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from hack.bench.chain_audit import Writes, latencies, percentile
-from hack.bench.chain_cluster import AGENT, install, publish_copies, read_published, register, start
+from hack.bench.chain_cluster import install, publish_copies, read_published, register, start
 from hack.bench.chain_floor import FLOOR
 from hack.bench.figures import Figures, say
 from hack.bench.fleet import MACHINES, write_fleet_file
@@ -29,7 +29,7 @@ from hack.bench.processes import CHECKOUT, Measured, Processes, cpu_seconds
 from hack.controlplane.audit import Request
 from hack.controlplane.control_plane import ControlPlane
 from hack.controlplane.manifests import KUEUE_ACCOUNT, NFD_ACCOUNT
-from hack.controlplane.product import OPERATOR, Account
+from hack.controlplane.product import AGENT, OPERATOR, Account
 from hack.fleet import Machines, write_fleet
 from kube.client import Client
 from kube.connection import Connection

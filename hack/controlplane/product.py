@@ -9,6 +9,8 @@ name, or everything, is refused.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from hack.controlplane.kubeconfig import write_kubeconfig
 from hack.controlplane.manifests import SYSTEM_NAMESPACE
 from nodefeature.fields import as_list, as_maps, as_str, at, name_of
 
+_REPOSITORY = Path(__file__).parents[2]
 TOKEN_LIFETIME_S = 24 * 3600
 _RBAC_KINDS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 
@@ -37,6 +40,13 @@ class Account:
 
 
 OPERATOR = Account(name="gpustack-operator-worker")
+AGENT = Account(name="gpustack-operator-device-manager")
+
+
+def printed_rbac(process: str) -> str:
+    """Return the RBAC manifest that the product prints for one of its processes."""
+    command = [sys.executable, "-m", "gpustack_operator", "rbac", "--process", process]
+    return subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=True).stdout
 
 
 def read_rbac(manifest: str, account: Account) -> list[Object]:

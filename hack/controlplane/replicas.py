@@ -23,7 +23,7 @@ from hack.controlplane.admin import Admin
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.layout import free_ports
 from hack.controlplane.manifests import SYSTEM_NAMESPACE, namespace_manifest
-from hack.controlplane.product import Account
+from hack.controlplane.product import Account, printed_rbac
 from hack.controlplane.tools import CLIENTS
 from nodefeature.fields import as_maps, at
 from nodefeature.kinds import (
@@ -69,14 +69,7 @@ class Replicas:
     def install(self) -> None:
         """Make the namespace and the account."""
         self.admin.apply(namespace_manifest(SYSTEM_NAMESPACE))
-        rbac = subprocess.run(
-            [sys.executable, "-m", "gpustack_operator", "rbac", "--process", "apiserver"],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        self.kubeconfig = self.control_plane.product_kubeconfig(rbac.stdout, ACCOUNT)
+        self.kubeconfig = self.control_plane.product_kubeconfig(printed_rbac("apiserver"), ACCOUNT)
 
     def start(self, name: str = "a", *flags: str) -> None:
         """Start one replica."""

@@ -6,7 +6,6 @@ A machine without the built tools fails here with what to run; nothing is skippe
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +13,9 @@ import pytest
 
 from hack.controlplane.admin import Admin
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
-from hack.controlplane.tools import DEFAULT_CACHE
 from tests.e2e.scenarios import Scenarios
 
 HERE = Path(__file__).parent
-CACHE = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,7 +37,7 @@ def _is_named(config: pytest.Config) -> bool:
 @pytest.fixture(scope="session")
 def control_plane(worker_id: str) -> Iterator[ControlPlane]:
     """Start one control plane; its state and logs stay in `.state/e2e-*` for a look afterwards."""
-    with ControlPlane(REPOSITORY / ".state" / f"e2e-{worker_id}", cache=CACHE) as running:
+    with ControlPlane(REPOSITORY / ".state" / f"e2e-{worker_id}") as running:
         yield running
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,8 +42,9 @@ def server(
         with backends.devcluster(tmp_path_factory.mktemp("devcluster"), as_view=as_view) as running:
             yield running
         return
-    cache = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
-    with backends.kube_apiserver(REPOSITORY / ".state" / f"protocol-{worker_id}", cache, as_view=as_view) as running:
+    with backends.kube_apiserver(
+        REPOSITORY / ".state" / f"protocol-{worker_id}", DEFAULT_CACHE, as_view=as_view
+    ) as running:
         yield running
 
 

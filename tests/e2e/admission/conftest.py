@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +13,10 @@ from hack.controlplane.admin import Admin
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.manifests import SYSTEM_NAMESPACE, kueue_manifests, namespace_manifest
 from hack.controlplane.replicas import Replicas
-from hack.controlplane.tools import DEFAULT_CACHE
 from nodefeature.kinds import INSTANCE_TYPE, MUTATING_WEBHOOK_CONFIGURATION, SECRET, SERVICE_ACCOUNT
 from nodefeature.queue_names import local_queue_name
 from tests.builders.admission import INSTANCE_POOLS, POOLS
 
-CACHE = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
 NAMESPACES = ("team-a", "team-b", "team-c")
 _QUEUEING = ("clusterqueues", "localqueues", "workloads")
 NOT_REAL = ("two types", "unreadable", "none", "absent")
@@ -32,7 +28,7 @@ def admission_plane(worker_id: str) -> Iterator[ControlPlane]:
     """Start etcd, kube-apiserver and the controller manager, with Kueue's kinds and without Kueue."""
     folder = REPOSITORY / ".state" / f"e2e-admission-{worker_id}"
     engines = ("etcd", "kube-apiserver", "kube-controller-manager")
-    with ControlPlane(folder, cache=CACHE, engines=engines, chain=()) as running:
+    with ControlPlane(folder, engines=engines, chain=()) as running:
         for manifest in kueue_manifests(running.tools, {"webhook": {"port": 9443}}, home=running.layout.root):
             if manifest["kind"] == "CustomResourceDefinition" and manifest["spec"]["names"]["plural"] in _QUEUEING:
                 manifest["spec"].pop("conversion", None)  # nobody is there to convert

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +10,8 @@ import pytest
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from hack.controlplane.manifests import namespace_manifest
 from hack.controlplane.replicas import Replicas
-from hack.controlplane.tools import DEFAULT_CACHE
 from nodefeature.kinds import NAMESPACE
 from tests.e2e.apiserver.conformance import TABLE, Conformance
-
-CACHE = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or DEFAULT_CACHE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,7 +24,7 @@ def api_plane(worker_id: str) -> Iterator[ControlPlane]:
     """Start etcd, kube-apiserver and the controller manager, for as long as this folder's tests run."""
     folder = REPOSITORY / ".state" / f"e2e-apiserver-{worker_id}"
     engines = ("etcd", "kube-apiserver", "kube-controller-manager")
-    with ControlPlane(folder, cache=CACHE, engines=engines, chain=()) as running:
+    with ControlPlane(folder, engines=engines, chain=()) as running:
         yield running
 
 
