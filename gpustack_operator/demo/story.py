@@ -16,23 +16,22 @@ import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from gpustack_operator.commands.explain import SERVED
 from gpustack_operator.demo import asking
 from gpustack_operator.demo.asking import EXCLUSIVE, FITTING, NAMESPACE, WAITING, Pools
 from gpustack_operator.demo.world import SERVED_TYPE
 from kube.client import Client
 from kube.errors import ApiError, Unreachable
 from nodefeature.fields import as_maps, as_str, at, name_of
-from nodefeature.kinds import DEVICES, INSTANCE
+from nodefeature.kinds import DEVICES
 
 PATIENCE_S = 120.0
 SETTLE_S = 5.0
 """How long views and queues take to show that what an earlier run left has gone."""
 _LOOK_S = 0.3
-SERVED = replace(INSTANCE, version="v1")
-"""Instances as people see them: through the aggregated API."""
 
 
 @dataclass(frozen=True, slots=True)
