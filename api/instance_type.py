@@ -17,6 +17,10 @@ INACTIVE = "Inactive"
 ACTIVE = "Active"
 ACTIVATING = "Activating"
 
+HOLD = "Hold"
+HOLD_AND_DRAIN = "HoldAndDrain"
+"""Stop policies of a Kueue queue: nothing new is admitted; what is admitted goes too."""
+
 
 class UnitResources(TypedDict, total=False):
     """What one accelerator, or one core of a CPU pool, comes with."""
@@ -138,11 +142,11 @@ def phase_of_queue(stop_policy: str, *, reserving: bool, active: str, message: s
     """Return the phase of a pool whose ClusterQueue has this stop policy, holds reservations or not, and has this
     `Active` condition (its status and message).
     """
-    if stop_policy == "HoldAndDrain":
+    if stop_policy == HOLD_AND_DRAIN:
         if reserving:
             return Phase(DRAINING, "cluster queue is draining admitted workloads")
         return Phase(INACTIVE, "cluster queue is held and drained")
-    if stop_policy == "Hold":
+    if stop_policy == HOLD:
         return Phase(INACTIVE, "cluster queue is held")
     if active == "True":
         return Phase(ACTIVE)

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controllers.queue_state import HOLD, HOLD_AND_DRAIN, MIGRATION_STOP_POLICY, NONE, UNSET, QueueState
+from api.instance_type import HOLD, HOLD_AND_DRAIN
+from controllers.queue_state import MIGRATION_STOP_POLICY, NONE, UNSET, QueueState
 from nodefeature.fields import as_bool, as_str, at, labels_of, name_of
 from nodefeature.kinds import CLUSTER_QUEUE
 from nodefeature.labels import EMPTY_PLAN_HOLD, RESOURCE_TYPE, TRUE, TYPE_INSTANCE_TYPES

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from api.instance_type import INACTIVE, InstanceTypeSpec, InstanceTypeStatus, phase_of_queue
+from api.instance_type import HOLD_AND_DRAIN, INACTIVE, InstanceTypeSpec, InstanceTypeStatus, phase_of_queue
 from api.ledger.views import EMPTY_VIEWS, FourViews, View, sliced_detail, status_of
 from api.summary import instance_type_summary
-from controllers.queue_state import HOLD_AND_DRAIN, MIGRATION_PHASE, NONE, SWITCHED, QueueState
+from controllers.queue_state import MIGRATION_PHASE, NONE, SWITCHED, QueueState
 from nodefeature.fields import annotations_of, as_map, as_str, at
 from nodefeature.labels import EMPTY_PLAN_HOLD, NOTE_PREFIX, TRUE
 from nodefeature.quantity import NANO, of

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from api.instance_type import HOLD_AND_DRAIN
 from controllers.card_claims import WORKLOADS_BY_OWNER
 from controllers.settings import wakes
 from kube.reconciler import Caches, Index, Key, Object, Watch
@@ -17,7 +18,6 @@ from nodefeature.fields import as_map, as_maps, as_str, at, is_deleting, name_of
 from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE, INSTANCE_TYPE, POD, SERVICE, WORKLOAD
 
 BY_TYPE = "instance-type"
-DRAIN = "HoldAndDrain"
 POOL_WINDOW_S = 0.2
 
 
@@ -62,7 +62,7 @@ def _queue_changed(old: Object | None, new: Object | None, caches: Caches) -> It
 
 def is_draining(queue: Mapping[str, Any] | None) -> bool:
     """Say whether a ClusterQueue is being drained."""
-    return bool(at(queue, "spec", "stopPolicy") == DRAIN)
+    return bool(at(queue, "spec", "stopPolicy") == HOLD_AND_DRAIN)
 
 
 def _workload_changed(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:

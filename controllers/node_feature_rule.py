@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from controllers.queue_checks import NODE_DEVICES_CONTROLLER
 from controllers.reports import Reports
 from kube.client import Client
 from kube.clock import Clock
@@ -22,13 +23,12 @@ from nodefeature.fields import name_of
 from nodefeature.kinds import ADMISSION_CHECK, NODE_FEATURE_RULE, Kind
 from nodefeature.labels import ACCELERATABLE, CPU_ANNOTATION_PREFIX, FALSE, PCI_CLASS_PREFIXES
 from nodefeature.manufacturers import Manufacturers
+from nodefeature.queue_names import NODE_DEVICES_CHECK
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
 RULE_NAME = "gpustack-cpu-info"
-CHECK_NAME = "gpustack-node-devices"
-CHECK_CONTROLLER = "worker.gpustack.ai/node-devices"
 PART_OF = {"app.kubernetes.io/part-of": "gpustack-operator"}
 RBAC = (
     Rule("nfd.k8s-sigs.io", "nodefeaturerules", ("get", "create", "patch")),
@@ -60,7 +60,9 @@ async def install_all(
     rule = node_feature_rule(manufacturers, manufacturers.names if names is None else names)
     async with asyncio.TaskGroup() as group:
         group.create_task(_install(client, clock, NODE_FEATURE_RULE, rule), name=f"install {RULE_NAME}")
-        group.create_task(_install(client, clock, ADMISSION_CHECK, admission_check()), name=f"install {CHECK_NAME}")
+        group.create_task(
+            _install(client, clock, ADMISSION_CHECK, admission_check()), name=f"install {NODE_DEVICES_CHECK}"
+        )
 
 
 async def _install(client: Client, clock: Clock, kind: Kind, obj: Object) -> None:
@@ -140,4 +142,7 @@ def node_feature_rule(manufacturers: Manufacturers, names: Iterable[str]) -> Obj
 
 def admission_check() -> Object:
     """Return the AdmissionCheck that gate 3 answers."""
-    return {"metadata": {"name": CHECK_NAME, "labels": dict(PART_OF)}, "spec": {"controllerName": CHECK_CONTROLLER}}
+    return {
+        "metadata": {"name": NODE_DEVICES_CHECK, "labels": dict(PART_OF)},
+        "spec": {"controllerName": NODE_DEVICES_CONTROLLER},
+    }

@@ -13,8 +13,8 @@ from typing import Any
 
 from controllers.queue_state import Check
 from nodefeature.fields import as_maps, as_str, at, name_of
+from nodefeature.queue_names import NODE_DEVICES_CHECK
 
-NODE_DEVICES_CHECK = "gpustack-node-devices"
 NODE_DEVICES_CONTROLLER = "worker.gpustack.ai/node-devices"
 JOINT_CHECK = "gpustack-model-deployment-joint"
 JOINT_CONTROLLER = "worker.gpustack.ai/model-deployment-joint"

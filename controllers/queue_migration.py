@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from api.instance_type import HOLD, HOLD_AND_DRAIN
 from controllers.queue_plan import RECHECK_S, Plan, Refusal
 from controllers.queue_state import (
     DRAINING,
-    HOLD,
-    HOLD_AND_DRAIN,
     MIGRATION_PHASE,
     MIGRATION_STOP_POLICY,
     NONE,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from api.instance_type import HOLD
 from nodefeature.fields import annotations_of, as_int, as_map, as_maps, as_str, at, is_deleting, name_of
 from nodefeature.labels import EMPTY_PLAN_HOLD, TOPOLOGY_PREFIX, TRUE
 from nodefeature.quantity import QuantityInvalid, parse_quantity, quantity_or_zero
@@ -25,8 +26,6 @@ DRAINING = "draining"
 SWITCHED = "switched"
 
 NONE = "None"
-HOLD = "Hold"
-HOLD_AND_DRAIN = "HoldAndDrain"
 UNSET = "unset"
 """How a saved stop policy says that the field was absent."""
 

@@ -1,4 +1,4 @@
-"""Names of queues and types.
+"""Names of queues, of their card check, and of types.
 
 For: ClusterQueues and InstanceTypes (one string), catalogue flavors, LocalQueues (spec 01 §8, design §8.3).
 In: keys, os, arch. Out: names.
@@ -12,6 +12,8 @@ from nodefeature.keys import GENERIC
 
 PREFIX = "gpustack-"
 LOCAL_QUEUE_PREFIX = f"{PREFIX}fnv64-"
+NODE_DEVICES_CHECK = f"{PREFIX}node-devices"
+"""The AdmissionCheck of gate 3: one node has the cards."""
 
 
 def pool_key(general_group: str, accelerator_group: str) -> str:

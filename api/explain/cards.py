@@ -30,10 +30,8 @@ from nodefeature.fields import as_maps, as_str, at, labels_of
 from nodefeature.kinds import CLUSTER_QUEUE, DEVICES
 from nodefeature.labels import QUEUE_NAME
 from nodefeature.quantity import quantity_or_zero
+from nodefeature.queue_names import NODE_DEVICES_CHECK
 from nodefeature.resource_names import Family
-
-CARD_CHECK = "gpustack-node-devices"
-"""The AdmissionCheck of gate 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ def _calm(fit: Fit) -> Fit:
 
 def _own_check(workload: object) -> Mapping[str, Any]:
     checks = as_maps(at(workload, "status", "admissionChecks"))
-    return next((check for check in checks if check.get("name") == CARD_CHECK), {})
+    return next((check for check in checks if check.get("name") == NODE_DEVICES_CHECK), {})
 
 
 def _of_checks(evidence: Evidence, fit: Fit) -> Verdict:

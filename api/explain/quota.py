@@ -14,11 +14,12 @@ from api.explain.evidence import Evidence, Gate, Numbers, State, Verdict, condit
 from api.explain.queueing import place_in_queue
 from api.explain.quota_figures import Figures, amount, figures_of
 from api.instance_status import is_held_by_kueue
+from api.instance_type import HOLD, HOLD_AND_DRAIN
 from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of
 from nodefeature.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 from nodefeature.labels import EMPTY_PLAN_HOLD, QUEUE_NAME
 
-_HELD = ("Hold", "HoldAndDrain")
+_HELD = (HOLD, HOLD_AND_DRAIN)
 _EVICTED_BY_CHECK = "AdmissionCheck"
 
 
@@ -141,7 +142,7 @@ def _held(evidence: Evidence) -> Verdict:
     elif at(evidence.instance_type, "spec", "inactive") is True:
         reason = f"InstanceType {name} is inactive"
         advice = f"Set spec.inactive of InstanceType {name} to false"
-    elif policy == "HoldAndDrain":
+    elif policy == HOLD_AND_DRAIN:
         reason, advice = f"The pool {name} is draining", "It opens again when its nodes are back or its plan is changed"
     else:
         reason, advice = f"ClusterQueue {name} is held", f"Set spec.stopPolicy of ClusterQueue {name} to None"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from api.explain.asking import demands, described, unfolded
 from api.explain.evidence import Evidence, Gate, State, Verdict, condition, listed, quoted, words
 from api.instance_conditions import ConditionType
+from api.instance_type import HOLD_AND_DRAIN
 from api.ledger.fit import detail_ready
 from nodefeature.fields import as_map, as_str, at, is_deleting, labels_of
 from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, POD
@@ -58,7 +59,7 @@ def _without_pod(evidence: Evidence) -> Verdict:
         return _verdict(State.REFUSED, f"There is no InstanceType {wanted!r}", choose)
     if is_deleting(evidence.instance_type):
         return _verdict(State.REFUSED, f"InstanceType {wanted} is being deleted", choose)
-    if at(evidence.cluster_queue, "spec", "stopPolicy") == "HoldAndDrain":
+    if at(evidence.cluster_queue, "spec", "stopPolicy") == HOLD_AND_DRAIN:
         reason = f"InstanceType {wanted} is draining: its Instances are stopped"
         return _verdict(State.REFUSED, reason, choose + ", or wait until this one is Active again and start anew")
     return _unbuilt(evidence, wanted)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controllers import RECONCILERS
-from controllers.queue_checks import NODE_DEVICES_CHECK, NODE_DEVICES_CONTROLLER
+from controllers.queue_checks import NODE_DEVICES_CONTROLLER
 from kube.reconciler import Object
 from nodefeature.fields import as_maps, at
 from nodefeature.kinds import (
@@ -26,6 +26,7 @@ from nodefeature.kinds import (
     RESOURCE_FLAVOR,
 )
 from nodefeature.labels import DEVICE_PREFIX
+from nodefeature.queue_names import NODE_DEVICES_CHECK
 from tests.builders import instance_types
 from tests.builders.chain import bench, ours, set_settings
 from tests.builders.fake_api import FakeApi, Write

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from controllers.queue_checks import NODE_DEVICES_CHECK
 from nodefeature.fields import as_maps, at, labels_of
 from nodefeature.kinds import NODE, POD, WORKLOAD
+from nodefeature.queue_names import NODE_DEVICES_CHECK
 from tests.builders.running_chain import RunningChain, scenario
 from tests.component.walkthrough import FREE, NODE_T4_B, T4_POOL, WHOLE
 

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from api.settings import DECLARATIONS
-from controllers.queue_checks import NODE_DEVICES_CHECK
 from nodefeature.fields import as_maps, at
 from nodefeature.kinds import ADMISSION_CHECK, CLUSTER_QUEUE, NODE_FEATURE, RESOURCE_FLAVOR
 from nodefeature.labels import MANAGED, SYSTEM_NAMESPACE
+from nodefeature.queue_names import NODE_DEVICES_CHECK
 from tests.builders.machines import machine
 from tests.builders.running_chain import RunningChain
 from tests.builders.virtual_loop import run_virtually

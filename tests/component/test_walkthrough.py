@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.queue_checks import NODE_DEVICES_CHECK
 from nodefeature.fields import annotations_of, as_maps, at, labels_of
 from nodefeature.kinds import (
     ADMISSION_CHECK,
@@ -16,7 +15,7 @@ from nodefeature.kinds import (
     TOPOLOGY,
 )
 from nodefeature.labels import MANAGED, SYSTEM_NAMESPACE
-from nodefeature.queue_names import local_queue_name
+from nodefeature.queue_names import NODE_DEVICES_CHECK, local_queue_name
 from tests.builders.running_chain import RunningChain, scenario
 from tests.component.walkthrough import (
     A10G_CPU_FLAVOR,

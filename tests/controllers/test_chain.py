@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from controllers.queue_checks import NODE_DEVICES_CHECK
 from kube.reconciler import Object
 from nodefeature.fields import annotations_of, as_maps, at, labels_of
 from nodefeature.kinds import (
@@ -25,7 +24,7 @@ from nodefeature.kinds import (
     TOPOLOGY,
 )
 from nodefeature.labels import MANAGED, NOTE_PREFIX
-from nodefeature.queue_names import local_queue_name
+from nodefeature.queue_names import NODE_DEVICES_CHECK, local_queue_name
 from tests.builders.fleet import Chain, Machine
 from tests.builders.instance_types import FREE, PARTITIONED, SLICED, TAKEN, Card, device_groups, instance_type, mig
 from tests.builders.queues import namespace

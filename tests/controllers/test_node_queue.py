@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from controllers.node_queue import MOVED_S, WINDOW_S, NodeQueue
-from controllers.queue_checks import JOINT_CHECK, JOINT_CONTROLLER, NODE_DEVICES_CHECK, NODE_DEVICES_CONTROLLER
+from controllers.queue_checks import JOINT_CHECK, JOINT_CONTROLLER, NODE_DEVICES_CONTROLLER
 from controllers.queue_state import DRAINING, MIGRATION_PHASE, MIGRATION_STOP_POLICY, NONE, TAS_QUEUE, TOPOLOGY_READY
 from kube.reconciler import Key, Object
 from nodefeature.fields import as_maps, at, name_of
 from nodefeature.kinds import ADMISSION_CHECK, CLUSTER_QUEUE, NODE, RESOURCE_FLAVOR, TOPOLOGY
 from nodefeature.labels import EMPTY_PLAN_HOLD
+from nodefeature.queue_names import NODE_DEVICES_CHECK
 from tests.builders.chain import bench, ours, set_settings
 from tests.builders.fake_api import Bench, FakeApi
 from tests.builders.queues import (
