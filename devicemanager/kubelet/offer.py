@@ -28,7 +28,7 @@ HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 @dataclass(frozen=True, slots=True)
 class CardOffer:
-    """One card's tokens; the first `healthy` of `ids` in the offer's order are healthy."""
+    """One card's tokens, all of them healthy or none; partitions ask the offer instead."""
 
     group_id: str
     card_id: str
@@ -45,18 +45,6 @@ class Offer:
     healthy_ids: frozenset[str] | None = None
     thinned_to: int = 0
     """Tokens a card offers at most, when all of them would not fit a message; 0 when they do."""
-
-    def devices(self) -> list[tuple[str, bool, tuple[int, ...]]]:
-        """Return (token, healthy, NUMA nodes) for every token."""
-        return [
-            (
-                text := str(Token(card.group_id, card.card_id, index)),
-                card.healthy if self.healthy_ids is None else text in self.healthy_ids,
-                card.numa,
-            )
-            for card in self.cards
-            for index in card.indexes
-        ]
 
     def message(self) -> bytes:
         """Return the ListAndWatch answer."""

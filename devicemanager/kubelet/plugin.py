@@ -22,7 +22,6 @@ from api.devices import cards_of
 from api.ledger.fit import is_partitioned
 from api.ledger.modes import Mode
 from api.ledger.transport import preferred_cards
-from api.pod_requests import claims_of
 from devicemanager.kubelet.decision import units_of
 from devicemanager.kubelet.grant import Injection
 from devicemanager.kubelet.identification import Waiting, claim_of
@@ -34,7 +33,6 @@ from devicemanager.ledger.node_ledger import NodeLedger
 from devicemanager.proto import deviceplugin_pb2 as messages
 from devicemanager.tokens import FAMILY_OF
 from kube.clock import Clock
-from nodefeature.fields import as_map
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.resource_names import resource_of
 
@@ -173,7 +171,7 @@ class Plugin:
     def _units(self, waiting: Waiting) -> int:
         if self.resource.mode is not Mode.SLICED:
             return 0
-        claims = claims_of(as_map(waiting.pod.get("spec")), self._ledger.registry)
+        claims = self._ledger.account(waiting.pod).claims
         claim = claim_of(waiting, claims, self.resource.manufacturer, FAMILY_OF[Mode.SLICED])
         groups = [g for g in self._ledger.groups() if g.get("manufacturer") == self.resource.manufacturer]
         return max((units_of(claim, group) for group in groups), default=0)
