@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from devicemanager.injection.driver_faults import DriverFault
 from devicemanager.injection.request import InjectionRefused
@@ -94,11 +95,13 @@ class NodePartitions:
             return
         async with self._passing:
             pods, claimed = self._pods, self._claimed_cards()
-            for reclaimer in self._reclaimers:
-                await asyncio.to_thread(reclaimer.pass_over, pods, claimed)
-            for reclaim in self._others:
-                await asyncio.to_thread(reclaim, pods)
-            await asyncio.to_thread(self._folders.pass_over, pods)
+            passes = [partial(reclaimer.pass_over, pods, claimed) for reclaimer in self._reclaimers]
+            passes += [partial(reclaim, pods) for reclaim in (*self._others, self._folders.pass_over)]
+            for one in passes:
+                try:
+                    await asyncio.to_thread(one)
+                except Exception:  # a library's nonsense ends this one's pass, neither the others' nor the agent
+                    log.exception("nothing reclaimed in this pass")
 
     def _keeper(self, manufacturer: str) -> Keeper:
         keeper = self._keepers.get(manufacturer)

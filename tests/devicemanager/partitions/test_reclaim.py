@@ -228,6 +228,36 @@ def test_row_9_nothing_before_the_first_broadcast(bench: Bench) -> None:
     asyncio.run(scenario())
 
 
+def test_what_nobody_foresaw_ends_one_pass_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.ensure()
+    seen: list[frozenset[str]] = []
+
+    def crash(*_: object) -> None:
+        raise OverflowError("a library's number")
+
+    folders = WorkFolders(bench.root / PODS.lstrip("/"))
+    clock = VirtualClock()
+    partitions = NodePartitions([bench.keeper], folders, clock, reclaimers=[crash, seen.append])
+    monkeypatch.setattr(bench.keeper.markers, "find", crash)
+
+    async def scenario() -> None:
+        task = asyncio.ensure_future(partitions.run())
+        await partitions.live(NOBODY)
+        assert seen == [NOBODY]
+        await clock.advance(60)
+        async with asyncio.timeout(10):
+            while len(seen) < 2:  # noqa: ASYNC110 - a thread fills it
+                await asyncio.sleep(0.001)
+        assert not task.done()
+        monkeypatch.undo()
+        for _ in range(3):
+            await partitions.live(NOBODY)
+        assert (bench.live, bench.marked) == ([], 0)
+        task.cancel()
+
+    asyncio.run(scenario())
+
+
 def test_a_keeper_is_per_manufacturer(bench: Bench) -> None:
     other = Keeper("thead", bench.cards, bench.markers)
     assert other.lock(CARD) is not bench.keeper.lock(CARD)
