@@ -79,15 +79,18 @@ async def register(kubelet: Path, request: plugin.RegisterRequest, *, timeout_s:
         await call(request, timeout=timeout_s)
 
 
-async def list_pod_resources(kubelet: Path, *, timeout_s: float) -> resources.ListPodResourcesResponse:
-    """Return the kubelet's listing; grpc.aio.AioRpcError when it gives none."""
+async def list_pod_resources(kubelet: Path, *, timeout_s: float) -> resources.ListPodResourcesResponse | None:
+    """Return the kubelet's listing, None when what it says is none; grpc.aio.AioRpcError when it says nothing."""
     async with grpc.aio.insecure_channel(target_of(kubelet), options=_LARGE) as channel:
         call = channel.unary_unary(
             _LIST,
             request_serializer=resources.ListPodResourcesRequest.SerializeToString,
             response_deserializer=resources.ListPodResourcesResponse.FromString,
         )
-        answer: resources.ListPodResourcesResponse = await call(resources.ListPodResourcesRequest(), timeout=timeout_s)
+        # gRPC gives None for what its reader does not understand.
+        answer: resources.ListPodResourcesResponse | None = await call(
+            resources.ListPodResourcesRequest(), timeout=timeout_s
+        )
         return answer
 
 

@@ -52,6 +52,9 @@ class PodResources:
         except grpc.aio.AioRpcError as refused:
             self._say(f"{refused.code().name}: {refused.details()}")
             return None
+        if answer is None:
+            self._say("its answer is no listing")
+            return None
         self._say("")
         before, self._read = self._read, {}
         listed = []

@@ -23,6 +23,7 @@ from devicemanager.injection.site import Site
 from devicemanager.inventory import take_inventory
 from devicemanager.kubelet.methods import register
 from hack.fleet import RECORDED
+from hack.kubelet.wire import serve
 from kube.clock import SystemClock
 from nodefeature.kinds import DEVICES, POD
 from tests.builders.agent_cards import T4, sliceable
@@ -123,6 +124,30 @@ def test_without_pod_resources_what_can_be_told_is_served_and_nothing_else() -> 
         assert "ask for different things" in world.kubelet.reasons["uid-large"]
 
     play(sliceable(2), story)
+
+
+async def _nonsense(_request: object, _context: object) -> bytes:
+    return b"\xff\xff\xff nonsense"
+
+
+def test_pod_resources_that_answer_nonsense_are_as_good_as_absent() -> None:
+    method = grpc.unary_unary_rpc_method_handler(_nonsense, _as_is, _as_is)
+    lister = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": method})
+
+    async def story(world: AgentWorld) -> None:
+        assert world.agent is not None
+        server = await serve(world.kubelet.pod_resources_socket, lister)
+        assert await world.run_pod(pod("a", claiming(exclusive=1))) == "Running", world.kubelet.reasons
+        await world.settled()
+        assert [row["mode"] for row in world.rows().values()] == [1]
+        assert await world.agent.kubelet.word() is None
+        await server.stop(None)
+
+    play(sliceable(1), story)
+
+
+def _as_is(message: bytes) -> bytes:
+    return message
 
 
 def test_a_library_that_answers_nonsense_offers_only_what_can_be_told_apart() -> None:
