@@ -152,13 +152,18 @@ class Allocator:
             self._ledger.reserve(decided.waiting.pod, decided.waiting.name, decided.before)  # never recorded
             code = Code.RESOURCE_EXHAUSTED if refused.full else Code.INTERNAL
             raise Refused(code, f"{decided.waiting.where}: {refused}") from refused
+        except Exception:
+            self._ledger.reserve(decided.waiting.pod, decided.waiting.name, decided.before)
+            raise
         try:
             await self._recorder.record(decided.waiting.pod)
             injection = await self._injector.inject(_grant(decided, bound))
-        except OperatorError as refused:
+        except Exception as failed:  # also what nobody foresaw: the kubelet hears of no cards, so none are held
             await self._unbind(bound)
             self._withdraw(decided)
-            raise _refusal(decided, refused) from refused
+            if isinstance(failed, OperatorError):
+                raise _refusal(decided, failed) from failed
+            raise
         extra = {
             "object": f"{namespace_of(decided.waiting.pod)}/{name_of(decided.waiting.pod)}",
             "card": decided.ask.ids,
@@ -256,7 +261,7 @@ class Allocator:
                 partition = await self._partitions.bind(request)
                 bound.append(_Bound(request, partition))
                 records.append(replace(record, placements=(partition.placement,), physical_id=partition.physical_id))
-        except PartitionRefused:
+        except Exception:
             await self._unbind(bound)
             raise
         entry = Entry.of(records, decided.ask.ids)

@@ -108,10 +108,13 @@ class RecordingInjector:
     def __init__(self, step: Step) -> None:
         self.grants: list[Grant] = []
         self.refuse = ""
+        self.crash: Exception | None = None
         self._step = step
 
     async def inject(self, grant: Grant) -> Injection:
         await self._step("before inject")
+        if self.crash is not None:
+            raise self.crash
         if self.refuse:
             raise InjectionRefused(self.refuse)
         self.grants.append(grant)

@@ -254,6 +254,21 @@ def test_refused_injection_of_a_partition_destroys_it() -> None:
     play(carved(), story)
 
 
+@pytest.mark.parametrize("wanted", [claiming(exclusive=1), partition("7g.80gb")], ids=["whole card", "partition"])
+def test_what_nobody_foresaw_gives_everything_back(wanted: Any) -> None:
+    async def story(world: AgentWorld) -> None:
+        assert world.agent is not None
+        world.agent.injector.crash = OverflowError("a library's number")
+        assert await world.run_pod(pod("a", wanted)) == "Failed"
+        assert "the plugin failed; its log says more" in world.kubelet.reasons["uid-a"]
+        await world.until(lambda: record_of(world, "a") == {})
+        assert world.hardware.live == {}
+        world.agent.injector.crash = None
+        assert await world.run_pod(pod("b", wanted, age=1)) == "Running", world.kubelet.reasons
+
+    play(sliceable(1) + carved(), story)
+
+
 def test_record_that_cannot_be_written_is_withdrawn_until_it_lands() -> None:
     async def story(world: AgentWorld) -> None:
         fails = {"left": 3}
