@@ -24,6 +24,8 @@ from devicemanager.tokens import VISIBILITY_TOKENS, Token, card_indexes, tokens_
 from nodefeature.fields import as_bool, as_maps, as_str, at
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+_MAX_NUMA_NODES = 8
+"""The kubelet's own limit for alignment; each token repeats its card's nodes, so a long list would outgrow messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +110,17 @@ def _card_offer(
 
 
 def numa_nodes(text: str) -> tuple[int, ...]:
-    """Read a node list such as `0` or `0-1,3`; what is no such list is no topology."""
-    nodes: list[int] = []
+    """Read a node list such as `0` or `0-1,3`; what is no such list, or names too many, is no topology."""
+    nodes: set[int] = set()
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         first, dash, last = part.partition("-")
         last = last if dash else first
-        if not (_is_small(first) and _is_small(last)):
+        if not (_is_small(first) and _is_small(last) and int(first) <= int(last) < int(first) + _MAX_NUMA_NODES):
             return ()
-        nodes += range(int(first), int(last) + 1)
-    return tuple(nodes)
+        nodes.update(range(int(first), int(last) + 1))
+        if len(nodes) > _MAX_NUMA_NODES:
+            return ()
+    return tuple(sorted(nodes))
 
 
 def _is_small(text: str) -> bool:

@@ -2,7 +2,8 @@
 
 For: `serving`, which puts it on a socket. In: the node's ledger, the allocator. Out: answers to the kubelet's calls.
 Promises:
-  - the kubelet hears every change within 50 ms, bursts of changes as one (case B055), and nothing when nothing changed;
+  - the kubelet hears a change at once, and what changes within 20 ms after it as one (case B055); nothing when nothing
+    changed;
   - every error becomes a gRPC status with a sentence; what nobody foresaw is logged with its trace;
   - a hint that cannot be given is an empty one: Allocate decides.
 """
@@ -38,8 +39,8 @@ from nodefeature.resource_names import resource_of
 
 log = logging.getLogger(__name__)
 
-# Changes inside this time are told as one.
-_COALESCE_S = 0.02
+# After a list no other one is sent for this long.
+_WINDOW_S = 0.02
 
 Allocate = Callable[[Sequence[str]], Awaitable[Injection]]
 Find = Callable[[int], Awaitable[Waiting]]
@@ -103,14 +104,17 @@ class Plugin:
         self._ledger.subscribe(woken)
         try:
             last: Offer | None = None
+            window_ends = self._clock.now()
             while True:
                 woken.clear()
                 offer = self.offer()
                 if offer != last:
                     last = offer
                     yield offer.message()
+                    window_ends = self._clock.now() + _WINDOW_S
                 await woken.wait()
-                await self._clock.sleep(_COALESCE_S)
+                if (left := window_ends - self._clock.now()) > 0:
+                    await self._clock.sleep(left)
         finally:
             self._ledger.unsubscribe(woken)
 

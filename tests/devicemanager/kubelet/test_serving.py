@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import grpc
 import pytest
 
 from api.ledger.modes import Mode
+from devicemanager.kubelet.grant import Injection
+from devicemanager.kubelet.identification import Waiting
 from devicemanager.kubelet.methods import register
 from devicemanager.kubelet.offer import numa_nodes, offer_of
+from devicemanager.kubelet.plugin import Plugin, Resource
 from devicemanager.proto import deviceplugin_pb2 as messages
 from devicemanager.tokens import MESSAGE_BUDGET, VISIBILITY_TOKENS, Token, TokenInvalid, card_indexes, parse_token
 from hack.kubelet.wire import registration_handler, serve
@@ -18,6 +22,7 @@ from nodefeature.kinds import DEVICES, POD
 from tests.builders.agent_cards import T4, carved, hygon, sliceable
 from tests.builders.agent_world import NODE_NAME, AgentWorld, claiming, partition, play, pod
 from tests.builders.ledgers import card
+from tests.builders.virtual_clock import VirtualClock
 
 GPU = "nvidia.com/gpu"
 
@@ -44,7 +49,22 @@ def test_parse_token() -> None:
             parse_token(text)
 
 
-@pytest.mark.parametrize(("text", "want"), [("0", (0,)), ("0-1,3", (0, 1, 3)), ("", ()), ("x", ()), ("9999999", ())])
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("0", (0,)),
+        ("0-1,3", (0, 1, 3)),
+        ("0-1,1,0", (0, 1)),
+        ("0-7", tuple(range(8))),
+        ("", ()),
+        ("x", ()),
+        ("9999999", ()),
+        ("0-9999", ()),
+        ("0-7,8", ()),
+        ("3-1", ()),
+        (",".join(["0-9999"] * 1000), ()),
+    ],
+)
 def test_numa_nodes(text: str, want: tuple[int, ...]) -> None:
     assert numa_nodes(text) == want
 
@@ -226,6 +246,43 @@ def test_list_and_watch_within_50_ms_and_bursts_as_one() -> None:
         assert endpoint.lists == before + 1
 
     play(sliceable(1), story)
+
+
+def test_first_change_is_told_at_once_and_the_next_after_the_window() -> None:
+    """The clock stands still: what is told was not waited for."""
+
+    async def story(world: AgentWorld) -> None:
+        assert world.agent is not None
+        clock, ledger = VirtualClock(), world.agent.ledger
+        shared = Resource("nvidia", Mode.SHARED, f"{GPU}.shared")
+        plugin = Plugin(shared, ledger, clock, find=_nobody_waits, allocate=_nothing_given)
+        told: list[bytes] = []
+
+        async def listen() -> None:
+            async for message in plugin.list_and_watch(messages.Empty(), cast(Any, None)):
+                told.append(message)
+
+        listening = asyncio.create_task(listen())
+        await world.until(lambda: len(told) == 1)
+        await clock.advance(1)
+        assert await world.run_pod(pod("a", claiming(exclusive=1))) == "Running"
+        await world.until(lambda: len(told) == 2)
+        assert await world.run_pod(pod("b", claiming(exclusive=1), age=1)) == "Running"
+        await world.settled()
+        assert len(told) == 2
+        await clock.advance(0.02)
+        assert len(told) == 3
+        listening.cancel()
+
+    play(sliceable(2), story)
+
+
+async def _nobody_waits(_count: int) -> Waiting:
+    raise AssertionError("not asked")
+
+
+async def _nothing_given(_ids: Sequence[str]) -> Injection:
+    raise AssertionError("not asked")
 
 
 def test_kubelet_remembers_across_its_restart() -> None:
