@@ -114,7 +114,11 @@ def _asking(account: Account, resource: str, word: KubeletWord | None) -> dict[s
         return {}
     if word is None or account.pod in word.doubled:
         return dict(asks)
-    held = word.pods.get(account.pod, {})
+    held = word.pods.get(account.pod)
+    if held is None:
+        return {}  # not admitted
+    if len(asks) == 1 and held.get(asks[0][0], {}).get(resource):
+        return {}  # served; on a full node that is everybody
     return {container: count for container, count in asks if not held.get(container, {}).get(resource)}
 
 

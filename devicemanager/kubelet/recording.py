@@ -16,12 +16,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.ledger.transport import ALLOCATED_ANNOTATION, dump
-from api.pod_requests import claims_of
 from devicemanager.ledger.accounts import Entry
 from devicemanager.ledger.node_ledger import NodeLedger
 from kube.client import Client
 from kube.errors import Conflict, NotFound, OperatorError
-from nodefeature.fields import annotations_of, as_map, at, name_of, namespace_of, uid_of
+from nodefeature.fields import annotations_of, at, name_of, namespace_of, uid_of
 from nodefeature.kinds import POD
 
 _ATTEMPTS = 5
@@ -61,7 +60,7 @@ class Recorder:
                 del self._locks[uid]
 
     async def _settle(self, pod: Mapping[str, Any], *, sure: bool) -> None:
-        shared = len({claim.manufacturer for claim in claims_of(as_map(pod.get("spec")), self._ledger.registry)}) > 1
+        shared = len({claim.manufacturer for claim in self._ledger.account(pod).claims}) > 1
         for _attempt in range(_ATTEMPTS):
             text = annotation_text(pod, self._ledger.entries(pod))
             if not sure and annotations_of(pod).get(ALLOCATED_ANNOTATION) == text:

@@ -94,6 +94,7 @@ class NodeLedger:
         self._pods: tuple[Mapping[str, Any], ...] = ()
         self._read: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]], list[Account]] = ((), (), [])
         self._agreed: Agreed = {}
+        self._folded: tuple[Sequence[Mapping[str, Any]], list[Charge], Rebuilt] | None = None
 
     def groups(self) -> Sequence[Mapping[str, Any]]:
         """Return the inventory of the node; empty until it is published."""
@@ -131,12 +132,8 @@ class NodeLedger:
 
     def unknown(self, word: KubeletWord) -> list[tuple[str, str]]:
         """Return (namespace, name) of Pods that the kubelet lists and nobody here knows."""
-        cache = self._caches[POD]
-        absent = [pod for pod in word.pods if cache.get(Key(pod[1], pod[0])) is None]
-        if absent:
-            reserved = {(namespace_of(pod), name_of(pod)) for pod in self.reservations.pods().values()}
-            absent = sorted(pod for pod in absent if pod not in reserved)
-        return absent
+        known = {account.pod for account in self._accounts_of(self.pods(), self.groups())}
+        return sorted(word.pods.keys() - known)
 
     def entries(self, pod: Mapping[str, Any]) -> dict[str, Entry]:
         """Return what each container of a Pod holds, reservations first."""
@@ -169,7 +166,7 @@ class NodeLedger:
                 disagreements.append(reason)
         return Snapshot(
             groups,
-            rebuild(groups, charges, release_terminated=self._release_terminated),
+            self._rebuilt(groups, charges),
             charged,
             tuple(problem for account in accounts for problem in account.problems),
             tuple(disagreements),
@@ -226,6 +223,13 @@ class NodeLedger:
             accounts = [self._accounts.of(pod, groups) for pod in pods]
             self._read = (pods, groups, accounts)
         return accounts
+
+    def _rebuilt(self, groups: Sequence[Mapping[str, Any]], charges: list[Charge]) -> Rebuilt:
+        """Fold charges, unless they are those of the last time: comparing them costs a hundredth of it."""
+        if self._folded is None or self._folded[0] is not groups or self._folded[1] != charges:
+            rebuilt = rebuild(groups, charges, release_terminated=self._release_terminated)
+            self._folded = (groups, charges, rebuilt)
+        return self._folded[2]
 
     def _charge(self, account: Account, without: ContainerKey | None) -> Charge:
         held = self.reservations.of_pod(account.uid)
