@@ -22,7 +22,7 @@ from devicemanager.ledger.publishing import LedgerPublisher
 from devicemanager.node import HostActors, PluginOptions, claimed_cards, kubelet_of, plugins_of, recorded_actors
 from kube.client import Client
 from kube.clock import Clock
-from kube.runtime import Manager
+from kube.runtime import Manager, freeze_caches
 from kube.tasks import Health
 from nodefeature.kinds import DEVICES, POD
 
@@ -36,7 +36,7 @@ class FleetPlugins:
     def __init__(
         self, client: Client, clock: Clock, detectors: Mapping[str, RecordedDetector], options: PluginOptions
     ) -> None:
-        self.manager = Manager(client, clock=clock)
+        self.manager = Manager(client, clock=clock, freeze=freeze_caches)
         self.ledgers: dict[str, NodeLedger] = {}
         self.plugins: dict[str, PluginManager] = {}
         self._actors: dict[str, HostActors] = {}

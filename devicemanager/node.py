@@ -42,7 +42,7 @@ from devicemanager.partitions.work_folders import WorkFolders
 from kube.client import Client
 from kube.clock import Clock
 from kube.reconciler import Key, Selection
-from kube.runtime import Manager
+from kube.runtime import Manager, freeze_caches
 from kube.tasks import Health
 from nodefeature.fields import as_str, at
 from nodefeature.kinds import DEVICES, POD
@@ -166,6 +166,7 @@ class NodePlugins:
                 DEVICES: Selection(field_selector=f"metadata.name={node_name}"),
             },
             clock=clock,
+            freeze=freeze_caches,
         )
         kubelet = kubelet_of(options)
         self.ledger = NodeLedger(

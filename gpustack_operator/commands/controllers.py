@@ -7,7 +7,6 @@ reconcilers. NodeFeatureRule and AdmissionCheck are installed once their kinds a
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import random
 import socket
@@ -27,7 +26,7 @@ from kube.client import Client
 from kube.clock import SystemClock
 from kube.errors import OperatorError
 from kube.leader import LeaderElection, LeaderThread, LeaseTerms
-from kube.runtime import Manager
+from kube.runtime import Manager, freeze_caches
 from kube.serving import HealthServer
 from kube.tasks import guard
 from nodefeature.manufacturers import Manufacturers
@@ -83,7 +82,7 @@ async def serve(
     leader = _leader(kube, election, environ) if election.leader_elect else None
     led = client.fenced(leader.fence) if leader else client
     metrics = CollectorRegistry()
-    manager = Manager(led, selections=selections(kube.namespace), clock=clock, freeze=_freeze, registry=metrics)
+    manager = Manager(led, selections=selections(kube.namespace), clock=clock, freeze=freeze_caches, registry=metrics)
     reconcilers = build_reconcilers(
         led, manager.caches, clock=clock, manufacturers=registry, presets=presets, namespace=kube.namespace, seeds=seeds
     )
@@ -137,9 +136,3 @@ async def _acquired(leader: LeaderThread, manager: Manager) -> bool:
         return True
     leading.cancel()
     return False
-
-
-def _freeze() -> None:
-    """Take what is cached out of the collector's walks: a full collection over a large fleet would hold the loop."""
-    gc.collect()
-    gc.freeze()
