@@ -11,7 +11,6 @@ import os
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,16 +38,25 @@ def _up(options: argparse.Namespace) -> int:
     if Toolbox(options.cache_dir).missing(ENGINES):
         _build(options)
     control_plane = ControlPlane(options.state_dir, cache=options.cache_dir)
+    control_plane.claim()
+    try:
+        _start_or_find(control_plane)
+    finally:
+        control_plane.release()
+    print(f"export KUBECONFIG={shlex.quote(str(control_plane.kubeconfig))}")
+    return 0
+
+
+def _start_or_find(control_plane: ControlPlane) -> None:
     # After a restart of the machine all are gone: that is an earlier run's folder, not a control plane that broke.
     if any(process.is_alive() for process in control_plane.running.values()):
         try:
             control_plane.wait_ready()
         except ProcessDiedError as error:
-            stop = f"python -m hack.controlplane down --state-dir {shlex.quote(str(options.state_dir))}"
+            stop = f"python -m hack.controlplane down --state-dir {shlex.quote(str(control_plane.layout.root))}"
             raise ProcessDiedError(f"{error}\nstop the others with `{stop}`, then start anew") from error
-        _say(f"already runs in {options.state_dir}")
+        _say(f"already runs in {control_plane.layout.root}")
     else:
-        began = time.monotonic()
         # Processes have sessions of their own: one who ends `up` half-way must not leave them behind.
         before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
         try:
@@ -58,9 +66,7 @@ def _up(options: argparse.Namespace) -> int:
             raise
         finally:
             signal.signal(signal.SIGTERM, before)
-        _say(f"ready in {time.monotonic() - began:.1f} s; logs in {control_plane.layout.logs}")
-    print(f"export KUBECONFIG={shlex.quote(str(control_plane.kubeconfig))}")
-    return 0
+        _say(f"ready in {control_plane.ready_in_s:.1f} s; logs in {control_plane.layout.logs}")
 
 
 def _down(options: argparse.Namespace) -> int:

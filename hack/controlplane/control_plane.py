@@ -3,7 +3,8 @@
 For: `python -m hack.controlplane`, and tests as `with ControlPlane(folder) as cp:`.
 In: built tools and a state folder. Out: a kubeconfig, an `Admin`, the audit log, and processes by name.
 Promises: `start` returns when everything answers, or raises with the last log lines of what does not; `stop` leaves no
-process; a process stopped by a test stays down until the test starts it again.
+process; a process stopped by a test stays down until the test starts it again; of two that start in one folder one is
+refused and touches nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from hack.controlplane.components import Components
 from hack.controlplane.errors import ControlPlaneError, NotReadyError
 from hack.controlplane.kubeconfig import write_kubeconfig
 from hack.controlplane.layout import Layout
+from hack.controlplane.lock import Lock
 from hack.controlplane.manifests import (
     KUEUE_ACCOUNT,
     NFD_ACCOUNT,
@@ -79,16 +81,20 @@ class ControlPlane:
     ) -> None:
         """Name the folder; `flags` are added to a process's command line, where the last of a name counts."""
         self.layout = Layout(state.resolve())
+        self._lock = Lock(self.layout.root)
         self.tools = Toolbox(cache.resolve())
         self._manufacturers = manufacturers or build_manufacturers({})
         self._engines = engines
         self._chain = chain
         self._flags = dict(flags or {})
         self._supervisor = Supervisor(self.layout)
+        self.ready_in_s = 0.0
+        """How long the last start took."""
         self._admin: Admin | None = None
         self._components: Components | None = None
 
     def __enter__(self) -> Self:
+        self.claim()  # outside: what runs in another's folder is not ours to stop
         try:
             self.start()
         except BaseException:
@@ -142,11 +148,22 @@ class ControlPlane:
         """Return the processes that should run."""
         return dict(self._supervisor.running)
 
+    def claim(self) -> None:
+        """Become the one who may start here, knowing what another started before; BusyError while another may."""
+        if self._lock.take():
+            self._supervisor.read()
+
+    def release(self) -> None:
+        """Let others start here again; `stop` does it too."""
+        self._lock.release()
+
     def start(self) -> None:
         """Start everything from an empty folder; remains of an earlier run are stopped and removed first."""
+        began = time.monotonic()
         self.tools.require()
-        self.stop()
-        self.layout.remove()
+        self.claim()
+        self._stop()
+        self.layout.empty()
         self._write_credentials()
         for name in ("etcd", "kube-apiserver"):
             self.start_process(name)
@@ -160,6 +177,7 @@ class ControlPlane:
         for name in (*together, *self._chain):
             self._wait_ready(name)
         self.check()
+        self.ready_in_s = time.monotonic() - began
 
     def wait_ready(self) -> None:
         """Wait until every process that should run answers; raise ProcessDiedError when one has ended."""
@@ -169,6 +187,12 @@ class ControlPlane:
 
     def stop(self) -> None:
         """Stop every process of this folder, whoever started it. State and logs stay."""
+        try:
+            self._stop()
+        finally:
+            self.release()
+
+    def _stop(self) -> None:
         if self._admin is not None:
             self._admin.close()
             self._admin = None

@@ -30,6 +30,10 @@ class NotReadyError(ControlPlaneError):
     """A deadline passed; the message says what was waited for and what was seen last."""
 
 
+class BusyError(ControlPlaneError):
+    """Another process starts or uses a control plane in the same folder."""
+
+
 class RequestError(ControlPlaneError):
     """kube-apiserver refused a request of the harness."""
 

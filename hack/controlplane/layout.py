@@ -90,25 +90,31 @@ class Layout:
         for folder in self._folders:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def remove(self) -> None:
-        """Remove what an earlier run left; refuse a folder in which anything else lies."""
-        if not self.root.exists():
-            return
-        if not self.root.is_dir():
-            raise ControlPlaneError(f"{self.root}: not a folder; name another with --state-dir")
+    def empty(self) -> None:
+        """Remove what an earlier run left, the folder itself stays; refuse one in which anything else lies."""
         foreign = sorted({path.name for path in self.root.iterdir()} - {path.name for path in self._folders})
         if foreign and not self._ports_file.exists():
             raise ControlPlaneError(
                 f"{self.root}: holds {', '.join(foreign[:3])} and no control plane, and would be emptied; "
                 "name another with --state-dir"
             )
-        shutil.rmtree(self.root)
+        for path in self.root.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def ports(self) -> Ports:
         """Return this folder's ports, choosing them the first time."""
         file = self._ports_file
         if file.exists():
-            return Ports(**json.loads(file.read_text()))
+            try:
+                return Ports(**json.loads(file.read_text()))
+            except (ValueError, TypeError) as error:
+                raise ControlPlaneError(
+                    f"{file}: not this version's ports ({error}); stop what runs here with "
+                    f"`python -m hack.controlplane down --state-dir {self.root}`, then start anew"
+                ) from error
         chosen = free_ports(random.Random())
         names = Ports.__dataclass_fields__
         ports = Ports(**{name: next(chosen) for name in names})

@@ -57,6 +57,10 @@ class Supervisor:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._running = _read(layout.processes)
 
+    def read(self) -> None:
+        """Learn what another command has started or stopped meanwhile."""
+        self._running = _read(self._layout.processes)
+
     @property
     def running(self) -> Mapping[str, Running]:
         """Return the processes that should run, by name, in the order of their start."""
@@ -66,19 +70,29 @@ class Supervisor:
         """Start a program in a session of its own; its output is appended to its log."""
         if (known := self._running.get(program.name)) and known.is_alive():
             raise NotReadyError(f"{program.name}: already runs with process id {known.pid}")
-        with self._layout.log(program.name).open("ab") as log:
-            child = subprocess.Popen(
-                program.command,
-                env={"PATH": "/usr/bin:/bin", "HOME": str(self._layout.root), **program.environment},
-                cwd=self._layout.root,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        child = self._spawn(program)
         self._children[program.name] = child
         self._running[program.name] = Running(name=program.name, pid=child.pid, start_time=_start_time(child.pid) or 0)
         self._save()
+
+    def _spawn(self, program: Program) -> subprocess.Popen[bytes]:
+        with self._layout.log(program.name).open("ab") as log:
+            try:
+                return subprocess.Popen(
+                    program.command,
+                    env={"PATH": "/usr/bin:/bin", "HOME": str(self._layout.root), **program.environment},
+                    cwd=self._layout.root,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                binary = Path(program.command[0])
+                raise ControlPlaneError(
+                    f"{program.name}: cannot run {binary}: {error.strerror}; "
+                    f"if {binary.parent.parent} is a broken build, remove it and build again"
+                ) from error
 
     def check(self) -> None:
         """Raise ProcessDiedError when a process that should run does not."""
@@ -115,10 +129,16 @@ class Supervisor:
         self._save()
 
     def stop_all(self, *, last: Sequence[str] = ()) -> None:
-        """Stop every process, those that others lean on `last`, in that order."""
+        """Stop every process, those that others lean on `last`, in that order; one that survives holds up no other."""
         early = [name for name in self._running if name not in last]
+        survivors = []
         for name in (*early, *last):
-            self.stop(name)
+            try:
+                self.stop(name)
+            except NotReadyError as error:
+                survivors.append(str(error))
+        if survivors:
+            raise NotReadyError("\n".join(survivors))
 
     def _is_alive(self, running: Running) -> bool:
         if child := self._children.get(running.name):

@@ -8,6 +8,9 @@ from dataclasses import astuple
 from itertools import islice
 from pathlib import Path
 
+import pytest
+
+from hack.controlplane.errors import ControlPlaneError
 from hack.controlplane.layout import Layout, free_ports
 
 
@@ -29,18 +32,26 @@ def test_a_port_in_use_is_passed_over() -> None:
 
 def test_what_an_earlier_run_left_is_removed(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "state")
-    layout.remove()
     layout.create()  # an earlier start was interrupted here
-    layout.remove()
+    layout.empty()
     layout.create()
     layout.ports()
     layout.admin_kubeconfig.touch()
     (layout.root / "product").mkdir()
-    layout.remove()
-    assert not layout.root.exists()
+    (layout.root / "elsewhere").symlink_to(tmp_path)
+    layout.empty()
+    assert list(layout.root.iterdir()) == []
+    assert tmp_path.exists()
 
 
 def test_folders_are_private(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "state")
     layout.create()
     assert layout.pki.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"etcd_client": 1}', '{"telnet": 23}'])
+def test_ports_of_another_version_are_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "ports.json").write_text(content)
+    with pytest.raises(ControlPlaneError, match=r"ports\.json: not this version's ports .* down --state-dir"):
+        Layout(tmp_path).ports()

@@ -11,8 +11,9 @@ import pytest
 
 from hack.controlplane.__main__ import main
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
-from hack.controlplane.errors import ProcessDiedError
+from hack.controlplane.errors import BusyError, ProcessDiedError
 from hack.controlplane.layout import Layout
+from hack.controlplane.lock import Lock
 from hack.controlplane.processes import Program, Supervisor
 from hack.controlplane.tools import ENGINES
 
@@ -139,3 +140,53 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.
 def test_status_names_what_is_not_built(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--state-dir", str(tmp_path), "--cache-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().err.startswith("not built: etcd v")
+
+
+def test_of_two_that_start_in_one_folder_one_is_refused_and_touches_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = Layout(tmp_path / "state")
+    first = Lock(layout.root)
+    first.take()
+    layout.create()
+    supervisor = Supervisor(layout)
+    supervisor.start(Program(name="etcd", command=("/bin/sleep", "60")))
+    cache = full_cache(tmp_path / "cache")
+    try:
+        assert main(["up", "--state-dir", str(layout.root), "--cache-dir", str(cache)]) == 1
+        with pytest.raises(BusyError), ControlPlane(layout.root, cache=cache):
+            pass
+        supervisor.check()
+    finally:
+        supervisor.stop_all()
+    said = f"controlplane: {layout.root}: another process starts or uses a control plane here; wait for its end, "
+    assert capsys.readouterr().err == f"{said}or name another folder with --state-dir\n"
+
+
+def test_up_holds_its_folder_while_it_starts_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def start(self: ControlPlane) -> None:
+        with pytest.raises(BusyError):
+            Lock(self.layout.root).take()
+        seen.append("started")
+
+    monkeypatch.setattr(ControlPlane, "start", start)
+    command = ["up", "--state-dir", str(tmp_path / "s"), "--cache-dir", str(full_cache(tmp_path / "cache"))]
+    assert main(command) == main(command) == 0
+    assert seen == ["started", "started"]
+
+
+def test_what_another_started_before_the_lock_was_free_is_known(tmp_path: Path) -> None:
+    late = ControlPlane(tmp_path / "state", cache=tmp_path / "cache")
+    layout = Layout(tmp_path / "state")
+    layout.create()
+    supervisor = Supervisor(layout)
+    supervisor.start(Program(name="etcd", command=("/bin/sleep", "60")))
+    try:
+        late.claim()
+        assert list(late.running) == ["etcd"]
+    finally:
+        late.stop()
+    with pytest.raises(ProcessDiedError):
+        supervisor.check()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane.errors import NotReadyError, ProcessDiedError
+from hack.controlplane.errors import ControlPlaneError, NotReadyError, ProcessDiedError
 from hack.controlplane.layout import Layout
 from hack.controlplane.processes import Program, Supervisor
 
@@ -119,3 +119,27 @@ def test_what_others_lean_on_is_stopped_last(supervisor: Supervisor, monkeypatch
     monkeypatch.setattr(supervisor, "stop", record)
     supervisor.stop_all(last=("server", "store"))
     assert order == ["client", "server", "store"]
+
+
+def test_one_that_survives_leaves_no_other_running(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("survivor", "client", "store"):
+        supervisor.start(dataclasses.replace(SLEEPER, name=name))
+    stop = supervisor.stop
+
+    def refuse(name: str) -> None:
+        if name == "survivor":
+            raise NotReadyError("survivor: process 7 survived SIGKILL for 5 s")
+        stop(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(supervisor, "stop", refuse)
+        with pytest.raises(NotReadyError, match=r"^survivor: process 7 survived"):
+            supervisor.stop_all(last=("store",))
+    assert list(supervisor.running) == ["survivor"]
+
+
+def test_a_program_that_is_not_there_is_named(supervisor: Supervisor, tmp_path: Path) -> None:
+    gone = dataclasses.replace(SLEEPER, command=(str(tmp_path / "etcd-v1" / "bin" / "etcd"),))
+    with pytest.raises(ControlPlaneError, match=r"sleeper: cannot run .*/etcd-v1/bin/etcd: No such file .*remove it"):
+        supervisor.start(gone)
+    assert not supervisor.running
