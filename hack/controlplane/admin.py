@@ -145,30 +145,34 @@ class Admin:
         """Follow one object until `until` is true of it (None: absent); NotReadyError shows its last states."""
         began = time.monotonic()
         seen: deque[tuple[float, Object | None]] = deque(maxlen=_KEPT_STATES)
+        trouble = "the server did not answer"
         while (left := began + timeout_s - time.monotonic()) > 0:
-            for obj in self._states(kind, name, namespace, timeout_s=left):
-                if not seen or seen[-1][1] != obj:
-                    seen.append((time.monotonic() - began, obj))
-                if until(obj):
-                    return obj
+            try:
+                for obj in self._states(kind, name, namespace, timeout_s=left):
+                    if not seen or seen[-1][1] != obj:
+                        seen.append((time.monotonic() - began, obj))
+                    if until(obj):
+                        return obj
+            except (httpx.TransportError, RequestError) as error:
+                if isinstance(error, RequestError) and error.code < httpx.codes.INTERNAL_SERVER_ERROR:
+                    raise
+                trouble = str(error) or trouble
+                time.sleep(0.1)  # the server, or its store, is restarting; the deadline still holds
         where = f"{namespace}/{name}" if namespace else name
-        states = "\n".join(f"after {at_s:.1f} s: {_shown(obj)}" for at_s, obj in seen) or "the server did not answer"
+        states = "\n".join(f"after {at_s:.1f} s: {_shown(obj)}" for at_s, obj in seen) or trouble
         raise NotReadyError(
             f"{kind} {where}: not {what or 'as awaited'} within {timeout_s:.0f} s; its last states:\n{states}"
         )
 
     def _states(self, kind: Kind, name: str, namespace: str, *, timeout_s: float) -> Iterator[Object | None]:
-        """Yield an object's present state, then each that follows; a server that goes away ends it early."""
-        try:
-            now = self.get(kind, name, namespace)
-            yield now
-            since = as_str(at(now, "metadata", "resourceVersion"))
-            for change, obj in self.watch(kind, namespace, since=since, name=name, timeout_s=timeout_s):
-                if change == "ERROR":
-                    return
-                yield None if change == "DELETED" else obj
-        except httpx.TransportError:
-            time.sleep(0.1)  # the server is restarting; the caller's deadline still holds
+        """Yield an object's present state, then each that follows, until the watch ends."""
+        now = self.get(kind, name, namespace)
+        yield now
+        since = as_str(at(now, "metadata", "resourceVersion"))
+        for change, obj in self.watch(kind, namespace, since=since, name=name, timeout_s=timeout_s):
+            if change == "ERROR":
+                return
+            yield None if change == "DELETED" else obj
 
     def kind_of(self, obj: Mapping[str, Any]) -> Kind:
         """Return where the objects of a manifest's kind live, as discovery tells."""

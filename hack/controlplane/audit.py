@@ -8,6 +8,7 @@ being written can be read; `position` and `since` cut a run out of it.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from nodefeature.fields import as_int, as_list, as_map, as_str, at
 
 _STAGES = {"ResponseComplete", "ResponseStarted", "Panic"}
 _QUIET_VERBS = {"watch"}
+_STEP = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +63,19 @@ class Request:
 
 
 def position(log: Path) -> int:
-    """Return the end of the log, to be handed to `read` as `since`."""
-    return log.stat().st_size if log.exists() else 0
+    """Return the end of the log's last complete line, to be handed to `read` as `since`."""
+    if not log.exists():
+        return 0
+    with log.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:  # a line may be half-written, and longer than one step back
+            begin = max(0, end - _STEP)
+            file.seek(begin)
+            newline = file.read(end - begin).rfind(b"\n")
+            if newline >= 0:
+                return begin + newline + 1
+            end = begin
+    return 0
 
 
 def read(log: Path, *, user: str = "", since: int = 0) -> Iterator[Request]:

@@ -4,7 +4,7 @@ For: tests and people who run the product against the real control plane as it r
 ServiceAccount with its own RBAC manifest, never as an administrator.
 In: the RBAC manifest, which the product prints itself (this package may not import the reconcilers that declare it).
 Out: a kubeconfig with a bearer token of that ServiceAccount. Promises: a manifest that grants an account of another
-name, or everything, is refused.
+name or in another namespace, or anything by a wildcard, is refused.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from nodefeature.fields import as_list, as_maps, as_str, at, name_of
 
 _REPOSITORY = Path(__file__).parents[2]
 TOKEN_LIFETIME_S = 24 * 3600
+_RULE_PARTS = ("apiGroups", "resources", "verbs", "nonResourceURLs")
 _RBAC_KINDS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 
 
@@ -57,13 +58,14 @@ def read_rbac(manifest: str, account: Account) -> list[Object]:
         if kind not in _RBAC_KINDS:
             raise ControlPlaneError(f"{kind} {name}: an RBAC manifest holds {', '.join(sorted(_RBAC_KINDS))} only")
         for subject in as_maps(obj.get("subjects")):
-            if (subject.get("kind"), subject.get("name")) != ("ServiceAccount", account.name):
-                raise ControlPlaneError(f"{kind} {name}: subject {dict(subject)} is not ServiceAccount {account.name}")
+            named = [as_str(subject.get(part)) for part in ("kind", "namespace", "name")]
+            if named != ["ServiceAccount", account.namespace, account.name]:
+                raise ControlPlaneError(f"{kind} {name}: subject {'/'.join(named)} is not {account.user}")
         if as_str(at(obj, "roleRef", "name")) == "cluster-admin":
             raise ControlPlaneError(f"{kind} {name}: roleRef cluster-admin; the product names what it needs")
         for rule in as_maps(obj.get("rules")):
-            if "*" in as_list(rule.get("resources")) and "*" in as_list(rule.get("verbs")):
-                raise ControlPlaneError(f"{kind} {name}: a rule grants every verb on every resource")
+            if wild := [part for part in _RULE_PARTS if "*" in as_list(rule.get(part))]:
+                raise ControlPlaneError(f"{kind} {name}: a rule with `*` in {', '.join(wild)}; name what is needed")
     return objects
 
 

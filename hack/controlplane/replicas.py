@@ -45,6 +45,7 @@ ADMISSION = (
 )
 REPLICAS = ("a", "b")
 WAIT_S = 120.0
+_STOP_S = 60.0
 
 
 class Replicas:
@@ -88,7 +89,12 @@ class Replicas:
         """End one replica and return its exit code."""
         process = self._running.pop(name)
         process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-        return process.wait(60)
+        try:
+            return process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"replica {name} did not end within {_STOP_S:.0f} s\n{self.log()}") from None
 
     def restart(self, name: str, *flags: str, kill: bool = False) -> int:
         """End one replica, start it again, and wait until it serves; return the exit code."""

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from hack.controlplane.admin import Admin, Object
-from hack.controlplane.errors import NotReadyError
+from hack.controlplane.errors import NotReadyError, RequestError
 from nodefeature.fields import at
 from nodefeature.kinds import INSTANCE_TYPE, NODE
 
@@ -61,3 +61,22 @@ def test_a_server_that_sets_up_its_storage_is_asked_again() -> None:
     busy = httpx.Response(429, headers={"Retry-After": "0"}, text="storage is (re)initializing")
     with_one = httpx.Response(200, json={"items": [{"metadata": {"name": "t"}}]})
     assert [at(found, "metadata", "name") for found in Asked(busy, with_one).list(INSTANCE_TYPE)] == ["t"]
+
+
+OF_ONE = {"kind": "Node", "metadata": {"name": "n", "resourceVersion": "7"}}
+AWAY = httpx.Response(500, json={"message": "etcdserver: leader changed"})
+
+
+def test_a_wait_outlasts_a_store_that_restarts() -> None:
+    asked = Asked(AWAY, AWAY, httpx.Response(200, json=OF_ONE))
+    assert asked.wait(NODE, "n", until=bool) == OF_ONE
+
+
+def test_a_wait_that_a_broken_server_ends_says_what_it_answered() -> None:
+    with pytest.raises(NotReadyError, match=r"its last states:\nGET /api/v1/nodes/n: 500: etcdserver: leader changed"):
+        Asked(*[AWAY] * 9).wait(NODE, "n", until=bool, timeout_s=0.25)
+
+
+def test_a_wait_that_is_refused_ends_at_once() -> None:
+    with pytest.raises(RequestError, match="403"):
+        Asked(httpx.Response(403, json={"message": "no"})).wait(NODE, "n", until=bool)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hack.controlplane.audit import forbidden, position, read, unquiet
 
 US = "system:serviceaccount:gpustack-system:gpustack-operator-worker"
@@ -84,3 +86,16 @@ def test_a_line_still_being_written_is_left_for_the_next_reader(tmp_path: Path) 
     with log.open("a") as file:
         file.write('{"auditID": "2", "sta')
     assert len(list(read(log))) == 1
+
+
+@pytest.mark.parametrize("half", ["", '{"stage": "Resp', "x" * 10_000])
+def test_a_position_is_the_end_of_a_line_even_while_one_is_written(tmp_path: Path, half: str) -> None:
+    log = tmp_path / "audit.log"
+    assert position(log) == 0
+    write(log, event("1", "get", "nodes"))
+    whole = log.stat().st_size
+    with log.open("a") as file:
+        file.write(half)
+    assert position(log) == whole
+    log.write_text(half)
+    assert position(log) == 0

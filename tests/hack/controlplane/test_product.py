@@ -20,16 +20,29 @@ BINDING = {
 ROLE = {
     "kind": "ClusterRole",
     "metadata": {"name": "r"},
-    "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}],
+    "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}],
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "cluster-admin": (BINDING | {"roleRef": {"kind": "ClusterRole", "name": "cluster-admin"}}, "roleRef cluster-admin"),
     "another account": (
         BINDING | {"subjects": [{"kind": "ServiceAccount", "name": "x"}]},
-        "is not ServiceAccount gpustack-operator-worker",
+        "subject ServiceAccount//x is not system:serviceaccount:gpustack-system:gpustack-operator-worker",
     ),
-    "a group": (BINDING | {"subjects": [{"kind": "Group", "name": "system:masters"}]}, "is not ServiceAccount"),
-    "everything": (ROLE | {"rules": [{"resources": ["*"], "verbs": ["*"]}]}, "every verb on every resource"),
+    "a group": (
+        BINDING | {"subjects": [{"kind": "Group", "name": "system:masters"}]},
+        "subject Group//system:masters is not ",
+    ),
+    "its name elsewhere": (
+        BINDING | {"subjects": [{"kind": "ServiceAccount", "name": OPERATOR.name, "namespace": "default"}]},
+        "subject ServiceAccount/default/gpustack-operator-worker is not ",
+    ),
+    "everything": (
+        ROLE | {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]},
+        r"a rule with `\*` in apiGroups, resources, verbs; name what is needed",
+    ),
+    "every verb": (ROLE | {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]}, r"`\*` in verbs;"),
+    "every resource": (ROLE | {"rules": [{"resources": ["*"], "verbs": ["get"]}]}, r"`\*` in resources;"),
+    "every path": (ROLE | {"rules": [{"nonResourceURLs": ["*"], "verbs": ["get"]}]}, r"`\*` in nonResourceURLs;"),
     "a Deployment": ({"kind": "Deployment", "metadata": {"name": "d"}}, "Deployment d: an RBAC manifest holds"),
 }
 
