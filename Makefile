@@ -87,6 +87,7 @@ e2e: setup ## Test on a real control plane, building it when needed (needs Go; E
 
 .PHONY: bench-chain
 bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000"; ENGINE=real: on a real control plane)
+	@$(if $(filter real,$(ENGINE)),$(BIN)/python -m hack.controlplane build)
 	@$(BIN)/python -m hack.bench chain $(if $(ENGINE),--engine $(ENGINE)) $(if $(SIZES),--sizes $(SIZES))
 
 .PHONY: bench-api
@@ -100,6 +101,7 @@ bench-agent: setup ## Measure the node agent's Allocate; 10,000 allocations by c
 
 .PHONY: bench-admission
 bench-admission: setup ## Measure the webhooks at 200/s, gate 3 at 500 waiting Workloads on 1,000 nodes, and how soon an Instance is Ready (needs Go)
+	@$(BIN)/python -m hack.controlplane build
 	@$(BIN)/python -m hack.bench admission
 	@$(BIN)/python -m tests.bench.admission_gate
 	@$(BIN)/python -m hack.bench.admission_instance

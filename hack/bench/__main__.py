@@ -19,6 +19,8 @@ from hack.bench.chain import DevclusterBench
 from hack.bench.chain_cluster import terms
 from hack.bench.chain_real import RealBench
 from hack.bench.figures import as_table, say
+from hack.bench.fleet import MACHINES
+from hack.bench.processes import ProcessDied
 from hack.controlplane.errors import ControlPlaneError
 
 ENGINES: Mapping[str, type[DevclusterBench | RealBench]] = {"devcluster": DevclusterBench, "real": RealBench}
@@ -31,7 +33,7 @@ def main() -> int:
     benches = parser.add_subparsers(dest="bench", required=True)
     chain = benches.add_parser("chain", help="the scheduling chain at growing fleets")
     chain.add_argument("--engine", choices=ENGINES, default="devcluster", help="what serves the API")
-    chain.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="fleet sizes")
+    chain.add_argument("--sizes", type=_size, nargs="+", default=list(SIZES), help="fleet sizes")
     api = benches.add_parser("api", help="the aggregated API against the custom resource asked directly")
     api.add_argument("--small", action="store_true", help="a smoke test")
     for entry in fields(Sizes):
@@ -49,10 +51,16 @@ def main() -> int:
             bench_webhooks(admission_webhooks.SMALL if options.small else admission_webhooks.Sizes())
         else:
             bench_chain(options.engine, options.sizes)
-    except ControlPlaneError as error:
+    except (ControlPlaneError, ProcessDied, TimeoutError) as error:
         print(f"bench: {error}", file=sys.stderr)
-        return error.exit_code
+        return error.exit_code if isinstance(error, ControlPlaneError) else 1
     return 0
+
+
+def _size(text: str) -> int:
+    if not text.isdecimal() or int(text) < len(MACHINES):
+        raise argparse.ArgumentTypeError(f"{text!r} is no fleet: {len(MACHINES)} nodes at least, one of each machine")
+    return int(text)
 
 
 def bench_chain(engine: str, sizes: Sequence[int]) -> None:

@@ -75,10 +75,12 @@ class DevclusterBench:
             await self._client.connection.close()
 
     async def _connect(self) -> Client:
-        while not self._kubeconfig.exists():  # noqa: ASYNC110 - another process writes it
-            await asyncio.sleep(0.1)
+        while not self._kubeconfig.exists():
+            self._processes.check()
+            await asyncio.sleep(0.1)  # another process writes it
         client = Client(Connection(find_credentials(kubeconfig=str(self._kubeconfig))))
         while True:
+            self._processes.check()
             try:
                 await client.create(NAMESPACE, {"metadata": {"name": SYSTEM_NAMESPACE}})
                 return client
@@ -143,6 +145,7 @@ class DevclusterBench:
         """Wait until a process uses next to no CPU."""
         used, before = process.cpu_s(), -1.0
         while used - before > 0.1:
+            self._processes.check()
             await asyncio.sleep(3)
             before, used = used, process.cpu_s()
 
@@ -174,6 +177,7 @@ class DevclusterBench:
         started = time.monotonic()
         await self._client.patch(DEVICES, node, {"status": devices["status"]}, subresource="status")
         while await self._remaining(pool) == before:
+            self._processes.check()
             if time.monotonic() - started > 60:
                 raise TimeoutError(f"{pool}: status did not follow a change of {node} within 60 s")
             await asyncio.sleep(0.02)
