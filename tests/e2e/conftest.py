@@ -6,6 +6,7 @@ A machine without the built tools fails here with what to run; nothing is skippe
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +21,15 @@ HERE = Path(__file__).parent
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let a run of this folder end with its table of scenarios; workers of a spread run leave it to their head."""
+    if _is_named(config):
+        end_as_by_interrupt()
     if _is_named(config) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Scenarios(REPOSITORY / "build" / "e2e" / "scenarios.md"), "e2e-scenarios")
+
+
+def end_as_by_interrupt() -> None:
+    """Let SIGTERM end a run as Ctrl-C does: fixtures stop what they started, which has sessions of its own."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -3,7 +3,7 @@
 For: whoever ran `make e2e`. In: pytest's reports of `tests/e2e` and `tests/protocol`. Out: the table at the end of the
 run, and the same as Markdown in `build/e2e/scenarios.md`.
 Promises: a scenario is a test function, its rows are counted, its time holds what it set up and cleared away; figures
-that a test recorded stand below; a scenario that failed in any phase says so.
+that a test recorded stand below; a scenario that failed in any phase, or was left out, says so.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ class Row:
     scenario: str
     tests: int = 0
     failed: int = 0
+    skipped: int = 0
     seconds: float = 0.0
 
     @property
     def outcome(self) -> str:
         """Return what the table says of it."""
-        return f"{self.failed} FAILED" if self.failed else "passed"
+        counted = {"FAILED": self.failed, "SKIPPED": self.skipped}
+        return ", ".join(f"{count} {word}" for word, count in counted.items() if count) or "passed"
 
 
 @dataclass(slots=True, eq=False)  # pytest keeps plugins in sets
@@ -53,6 +55,7 @@ class Scenarios:
         if report.failed and report.nodeid not in self._failed:
             self._failed.add(report.nodeid)
             row.failed += 1
+        row.skipped += report.skipped
         if report.when == "teardown":
             self.figures += [str(value) for name, value in report.user_properties if name == FIGURE]
 

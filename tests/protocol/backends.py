@@ -1,4 +1,4 @@
-"""The servers under test, each started once a session.
+"""The servers under test, each started once a run of this folder.
 
 For: `conftest`. In: a folder. Out: a `Server` while the block runs.
 Promises: a devcluster runs inside this process, on a thread and a loopback port, so that the tests reach its store; a

@@ -32,11 +32,11 @@ def wanted() -> list[str]:
     return chosen
 
 
-@pytest.fixture(scope="session", params=wanted())
+@pytest.fixture(scope="package", params=wanted())
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str
 ) -> Iterator[Server]:
-    """Return one server under test."""
+    """Return one server under test; it does not run on beside what is tested after this folder."""
     as_view: Backend | None = request.param if request.param in VIEW_OF else None
     if VIEW_OF.get(request.param, request.param) == DEVCLUSTER:
         with backends.devcluster(tmp_path_factory.mktemp("devcluster"), as_view=as_view) as running:

@@ -36,6 +36,26 @@ class Running:
     process: subprocess.Popen[bytes]
     log: Path
 
+    def ended(self, timeout_s: float, *, asked: str = "by itself") -> int:
+        """Wait for its end and return its exit code; one that goes on is killed, and fails the test by name."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(
+                f"{self.name} did not end {asked} within {timeout_s:g} s; its last lines:\n{self.last_lines()}"
+            ) from None
+
+    def stop(self, with_signal: signal.Signals, timeout_s: float = _STOP_S) -> int:
+        """End it with a signal and return its exit code."""
+        self.process.send_signal(with_signal)
+        return self.ended(timeout_s, asked=f"after {with_signal.name}")
+
+    def last_lines(self) -> str:
+        """Return the last lines it wrote."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:])
+
 
 class Product:
     """Everything of ours that runs beside one control plane."""
@@ -115,17 +135,18 @@ class Product:
 
     def stop(self, name: str, with_signal: signal.Signals = signal.SIGTERM) -> int:
         """End a process and return its exit code."""
-        running = self._running.pop(name)
-        running.process.send_signal(with_signal)
-        return running.process.wait(_STOP_S)
+        return self._running.pop(name).stop(with_signal)
 
     def stop_all(self) -> None:
-        """End every process."""
+        """End every process, also after one that would not."""
+        late = []
         for name in list(self._running):
-            if self._running[name].process.poll() is None:
-                self.stop(name)
-            else:
-                del self._running[name]
+            running = self._running.pop(name)
+            try:
+                running.stop(signal.SIGTERM)
+            except AssertionError as error:
+                late.append(str(error))
+        assert not late, "\n".join(late)
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal and go on."""
@@ -133,15 +154,14 @@ class Product:
 
     def ended(self, name: str, timeout_s: float) -> int:
         """Wait until a process ends by itself; return its exit code."""
-        return self._running.pop(name).process.wait(timeout_s)
+        return self._running.pop(name).ended(timeout_s)
 
     def check(self) -> None:
         """Fail when a process ended that nobody stopped."""
         for running in list(self._running.values()):
             if (code := running.process.poll()) is not None:
                 del self._running[running.name]
-                lines = "\n".join(running.log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:])
-                raise AssertionError(f"{running.name} ended with {code}; its last lines:\n{lines}")
+                raise AssertionError(f"{running.name} ended with {code}; its last lines:\n{running.last_lines()}")
 
     def lines_about(self, name: str) -> str:
         """Return the last lines our processes wrote about an object."""
