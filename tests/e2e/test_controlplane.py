@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from nodefeature.kinds import (
     WORKLOAD,
     Kind,
 )
+from tests.e2e.scenarios import FIGURE
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -126,6 +127,13 @@ def test_every_process_runs_and_the_server_says_its_version(control_plane: Contr
     assert set(control_plane.running) == {*ENGINES, *CHAIN}
     assert admin.version() == "v1.36.3"
     assert admin.list(NODE) == []
+
+
+def test_it_was_ready_within_a_minute(
+    control_plane: ControlPlane, record_property: Callable[[str, object], None]
+) -> None:
+    record_property(FIGURE, f"control plane: ready {control_plane.ready_in_s:.1f} s after its start")
+    assert 0 < control_plane.ready_in_s < 60
 
 
 def test_a_node_gets_a_kubelet(admin: Admin, node: str) -> None:

@@ -278,3 +278,8 @@ def quotas_of(queue: Object) -> dict[str, str]:
     """Return a queue's nominal quotas by flavor, in their order."""
     groups = as_maps(at(queue, "spec", "resourceGroups"))
     return {f["name"]: f["resources"][0]["nominalQuota"] for g in groups for f in as_maps(g.get("flavors"))}
+
+
+def checks_of(queue: Object | None) -> list[str]:
+    """Return the names of the admission checks that a queue asks."""
+    return [as_str(c.get("name")) for c in as_maps(at(queue, "spec", "admissionChecksStrategy", "admissionChecks"))]

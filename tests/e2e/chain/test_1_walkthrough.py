@@ -25,8 +25,9 @@ from nodefeature.kinds import (
     NODE_FEATURE,
     RESOURCE_FLAVOR,
 )
+from nodefeature.queue_names import NODE_DEVICES_CHECK
 from tests.builders.machines import a10g, machine, t4
-from tests.e2e.chain.cluster import Cluster, quotas_of
+from tests.e2e.chain.cluster import Cluster, checks_of, quotas_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -87,6 +88,7 @@ def test_07_10_1_the_queue_of_the_a10g_pool(four: Cluster) -> None:
     assert labels_of(queue)["resource.gpustack.ai/type"] == "instancetypes"
     assert quotas_of(queue) == {"gpustack-nvidia-a10g-linux-amd64-1d": "1600k"}
     assert at(queue, "spec", "resourceGroups")[0]["coveredResources"] == ["credits.gpustack.ai/nvidia"]
+    assert checks_of(queue) == [NODE_DEVICES_CHECK]
 
 
 def test_07_10_1_the_flavor_of_the_a10g_pool(four: Cluster) -> None:

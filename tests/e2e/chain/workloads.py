@@ -6,7 +6,7 @@ For: the scenarios under load. In: names, amounts. Out: raw objects, predicates.
 from __future__ import annotations
 
 from hack.controlplane.admin import Object
-from nodefeature.fields import as_int, as_map, as_maps, at, labels_of
+from nodefeature.fields import as_int, as_map, as_maps, at, labels_of, name_of
 from nodefeature.kinds import POD, Kind
 from tests.e2e.chain.cluster import Cluster
 
@@ -14,16 +14,22 @@ JOB = Kind("batch", "v1", "jobs", "Job", namespaced=True)
 TEAM = "team-e2e"
 
 
-def job(name: str, entrance: str, *, pods: int = 1, **cards: int) -> Object:
-    """Return a Job whose Pods run until deleted; `cards` maps a resource, `__` for `.` and `/`, to an amount a Pod."""
+def job(name: str, entrance: str, *, pods: int = 1, unreachable_s: int | None = None, **cards: int) -> Object:
+    """Return a Job whose Pods run until deleted; `cards` maps a manufacturer to an amount a Pod.
+
+    Pods bear a node that does not answer for `unreachable_s`; without it for Kubernetes' own 300 s.
+    """
     limits = {"cpu": "1", **{_resource(key): str(amount) for key, amount in cards.items()}}
     container = {"name": "main", "image": "registry.example/train:1", "resources": {"limits": limits}}
-    template = {"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}}
+    spec: Object = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    if unreachable_s is not None:
+        borne = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+        spec["tolerations"] = [{**borne, "tolerationSeconds": unreachable_s}]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "namespace": TEAM, "labels": {"kueue.x-k8s.io/queue-name": entrance}},
-        "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": template},
+        "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": {"spec": spec}},
     }
 
 
@@ -65,10 +71,16 @@ def wait_suspended(cluster: Cluster, name: str, *, timeout_s: float = 90.0) -> N
     )
 
 
+def live_pods(cluster: Cluster, name: str) -> dict[str, str]:
+    """Return the node of each of a Job's live Pods; names are drawn by chance, so that none stands for two Pods."""
+    pods = [p for p in cluster.admin.list(POD, TEAM) if labels_of(p).get("batch.kubernetes.io/job-name") == name]
+    live = [pod for pod in pods if not at(pod, "metadata", "deletionTimestamp")]
+    return {name_of(pod): str(at(pod, "spec", "nodeName")) for pod in live}
+
+
 def nodes_of(cluster: Cluster, name: str) -> list[str]:
     """Return the nodes of a Job's live Pods."""
-    pods = [p for p in cluster.admin.list(POD, TEAM) if labels_of(p).get("batch.kubernetes.io/job-name") == name]
-    return sorted(str(at(pod, "spec", "nodeName")) for pod in pods if not at(pod, "metadata", "deletionTimestamp"))
+    return sorted(live_pods(cluster, name).values())
 
 
 def remove_job(cluster: Cluster, name: str) -> None:
