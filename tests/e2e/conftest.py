@@ -17,6 +17,7 @@ from hack.controlplane.control_plane import REPOSITORY, ControlPlane
 from tests.e2e.scenarios import Scenarios
 
 HERE = Path(__file__).parent
+DISTURBED = frozenset({"test_3_disturbed.py"})
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,6 +31,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def end_as_by_interrupt() -> None:
     """Let SIGTERM end a run as Ctrl-C does: fixtures stop what they started, which has sessions of its own."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # a worker of a spread run reads the marks in its own hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say which tests share a worker of a spread run, and with it a control plane.
+
+    Two parts take about as long: the pools of a fleet up to the audit of what that cost, and all the rest.
+    """
+    for item in items:
+        if HERE in item.path.parents:
+            part = "pools" if item.path.parent == HERE / "chain" and item.path.name not in DISTURBED else "rest"
+            item.add_marker(pytest.mark.xdist_group(part))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
