@@ -77,13 +77,13 @@ controlplane: setup ## Start a real control plane on this machine and print its 
 controlplane-down: setup ## Stop it
 	@$(BIN)/python -m hack.controlplane down
 
-# The chain and the protocol; the API's conformance, admission, Instances and agents are asked for by folder.
+# The chain and the protocol, in two parts side by side on planes of their own; the API's conformance, admission, Instances and agents are asked for by folder.
 E2E ?= tests/protocol tests/e2e/chain tests/e2e/test_client.py tests/e2e/test_controlplane.py
 
 .PHONY: e2e
 e2e: setup ## Test on a real control plane, building it when needed (needs Go; E2E=tests/e2e/apiserver for another part)
 	@$(BIN)/python -m hack.controlplane build
-	@PROTOCOL_SERVERS=kube-apiserver,view-of-kube-apiserver $(BIN)/python -m pytest $(E2E)
+	@PROTOCOL_SERVERS=kube-apiserver,view-of-kube-apiserver $(BIN)/python -m pytest -n 2 --dist loadgroup $(E2E)
 
 .PHONY: bench-chain
 bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000"; ENGINE=real: on a real control plane)
@@ -96,8 +96,8 @@ bench-api: setup ## Measure the aggregated API against the custom resource asked
 	@$(BIN)/python -m hack.bench api $(API)
 
 .PHONY: bench-agent
-bench-agent: setup ## Measure the node agent's Allocate; 10,000 allocations by chance (ALLOCATIONS=500)
-	@$(BIN)/python -m tests.bench $(if $(ALLOCATIONS),--allocations $(ALLOCATIONS))
+bench-agent: setup ## Measure the node agent's Allocate; 10,000 allocations by chance (ALLOCATIONS=500; ENGINE=real: a fleet's ledgers on a real control plane, NODES=1000)
+	@$(BIN)/python -m $(if $(ENGINE),tests.bench.fleet_real $(if $(NODES),--nodes $(NODES)),tests.bench $(if $(ALLOCATIONS),--allocations $(ALLOCATIONS)))
 
 .PHONY: bench-admission
 bench-admission: setup ## Measure the webhooks at 200/s, gate 3 at 500 waiting Workloads on 1,000 nodes, and how soon an Instance is Ready (needs Go)
