@@ -23,10 +23,10 @@ from api.ledger.pod_fit import needs_of, pod_needs
 from api.ledger.workload_fit import Fit, Needs, Place, PodGroup, fit
 from controllers.card_claims import CHARGED_PODS, is_live, pods_of, role_of, unrecorded, workloads_of
 from controllers.card_fleet import CardFleet
-from controllers.workload_admission import Demands, condition_true, demands_of, is_promised_cards
+from controllers.workload_admission import Demands, demands_of, is_promised_cards
 from kube.pace import Pace
 from kube.reconciler import Caches, Key, Object
-from nodefeature.fields import as_int, as_map, as_maps, as_str, at
+from nodefeature.fields import as_int, as_map, as_maps, as_str, at, has_condition
 from nodefeature.kinds import DEVICES, NODE, POD, RESOURCE_FLAVOR, WORKLOAD, Kind
 from nodefeature.manufacturers import Manufacturers
 
@@ -182,7 +182,7 @@ class CardBook:
     def _outstanding(self, workload: Object, chosen: Sequence[Promise]) -> list[Promise]:
         groups = self.demands(workload).groups
         pods = [pod for pod in pods_of(workload, self._caches) if is_live(pod)]
-        if not pods and condition_true(workload, "PodsReady"):
+        if not pods and has_condition(workload, "PodsReady"):
             return []  # they run, so the ledgers have them; we only cannot tell which they are
         done = {
             as_str(r.get("name")): as_int(r.get("count")) for r in as_maps(at(workload, "status", "reclaimablePods"))
@@ -193,7 +193,7 @@ class CardBook:
             bound = Counter(node for pod in mine if (node := as_str(at(pod, "spec", "nodeName"))))
             promised += [promise for pod in mine if (promise := self._unrecorded(pod, group)) is not None]
             left = group.count - done.get(group.role, sum(done.values()) if not group.role else 0) - bound.total()
-            if not condition_true(workload, "Evicted"):
+            if not has_condition(workload, "Evicted"):
                 promised += _unbound(group, left, bound, chosen)
         return promised
 
@@ -212,13 +212,14 @@ class CardBook:
         return group is next((each for each in groups if each.needs == needs), None)
 
     def _set(self, key: Key, promised: list[Promise]) -> set[str]:
-        """Replace what a Workload is promised."""
-        old = self._promises.pop(key, [])
-        if not old and not promised:
+        """Replace what a Workload is promised; return the nodes where this changes something."""
+        old = self._promises.get(key, [])
+        if old == promised:
             return set()
+        self._promises.pop(key, None)
         before, after = ({promise.node for promise in each} for each in (old, promised))
-        for node in before - after:
-            self._on_node.get(node, {}).pop(key, None)
+        for node in before - after - {""}:
+            self._leave(node, key)
         for node in after - {""}:
             self._on_node.setdefault(node, {})[key] = None
         self._homeless.pop(key, None)
@@ -227,6 +228,13 @@ class CardBook:
             if "" in after:
                 self._homeless[key] = None
         return (before | after) - {""}
+
+    def _leave(self, node: str, key: Key) -> None:
+        """Let a Workload hold nothing on a node any more."""
+        held = self._on_node[node]
+        del held[key]
+        if not held:
+            del self._on_node[node]
 
     def _charge(self, node: str) -> None:
         """Take what is promised on a node out of its cards; who finds no room there any more looks elsewhere."""
@@ -243,7 +251,7 @@ class CardBook:
                 promise.node = ""
                 self._homeless[key] = None
                 if all(other.node != node for other in self._promises[key]):
-                    self._on_node[node].pop(key)
+                    self._leave(node, key)
 
     def _house(self) -> None:
         """Find a node for promises without one, unless nothing was freed since that was last tried."""

@@ -55,8 +55,9 @@ class _Node:
 
     ledger: Cards = ()
     cards: Cards = ()
-    shape: tuple[object, ...] = ()
-    """What decides which flavors it stands behind."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Cards by model; with the labels, what decides which flavors it stands behind."""
     inventory: frozenset[CardKey] = frozenset()
     rooms: dict[Need, int] = field(default_factory=dict)
 
@@ -131,9 +132,9 @@ class CardFleet:
             known = self._nodes[node] = _Node()
         pods = self._caches[POD].by(CHARGED_PODS.name, node)
         known.ledger = node_cards(devices, charges_of(pods, self._registry))
-        shape = (labels_of(devices), model_counts(known.ledger))
-        if shape != known.shape:
-            known.shape = shape
+        labels, counts = labels_of(devices), model_counts(known.ledger)
+        if (labels, counts) != (known.labels, known.counts):
+            known.labels, known.counts = labels, counts
             self._reshape()
         before, known.inventory = known.inventory, inventory_of(spec_groups(devices))
         return before != known.inventory
@@ -220,8 +221,8 @@ class CardFleet:
             known = self._nodes.get(name)
             if known is None or node is None or not is_usable(node, tolerations):
                 continue
-            count = model_counts(known.ledger).get(key, 0)
-            if matches(labels, labels_of(devices)) and pinned in (None, count) and matches(selector, labels_of(node)):
+            fits = matches(labels, known.labels) and pinned in (None, known.counts.get(key, 0))
+            if fits and matches(selector, labels_of(node)):
                 found.append(name)
         return sorted(found)
 

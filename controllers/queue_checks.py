@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controllers.queue_state import Check
-from nodefeature.fields import as_maps, as_str, at, name_of
+from nodefeature.fields import as_str, at, has_condition, name_of
 from nodefeature.queue_names import NODE_DEVICES_CHECK
 
 NODE_DEVICES_CONTROLLER = "worker.gpustack.ai/node-devices"
@@ -28,8 +28,7 @@ def is_our_check(check: Mapping[str, Any]) -> bool:
 
 def is_active(check: Mapping[str, Any]) -> bool:
     """Say whether the check's controller declared it usable."""
-    conditions = as_maps(at(check, "status", "conditions"))
-    return any(c.get("type") == "Active" and c.get("status") == "True" for c in conditions)
+    return has_condition(check, "Active")
 
 
 def queue_checks(checks: Iterable[Mapping[str, Any]], *, accelerated: bool, derived: bool) -> tuple[Check, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from api.ledger.pod_fit import pod_needs
 from api.ledger.workload_fit import PodGroup
 from nodefeature.device_labels import device_keys
-from nodefeature.fields import as_int, as_list, as_map, as_maps, as_str, at, is_deleting, str_map
+from nodefeature.fields import as_int, as_list, as_map, as_maps, as_str, at, has_condition, is_deleting, str_map
 from nodefeature.labels import HOSTNAME
 from nodefeature.manufacturers import Manufacturers
 
@@ -37,15 +37,9 @@ class Demands:
     """(flavor, role)."""
 
 
-def condition_true(workload: object, kind: str) -> bool:
-    """Say whether a condition is True."""
-    conditions = as_maps(at(workload, "status", "conditions"))
-    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
-
-
 def holds_quota(workload: object) -> bool:
     """Say whether quota is reserved for a Workload that has not finished."""
-    return condition_true(workload, "QuotaReserved") and not condition_true(workload, "Finished")
+    return has_condition(workload, "QuotaReserved") and not has_condition(workload, "Finished")
 
 
 def may_be_judged(workload: object) -> bool:
@@ -53,8 +47,8 @@ def may_be_judged(workload: object) -> bool:
     return (
         holds_quota(workload)
         and not is_deleting(workload)
-        and not condition_true(workload, "Evicted")
-        and not condition_true(workload, "Admitted")
+        and not has_condition(workload, "Evicted")
+        and not has_condition(workload, "Admitted")
         and at(workload, "spec", "active") is not False
     )
 
@@ -75,7 +69,7 @@ def is_promised_cards(workload: object, names: Iterable[str]) -> bool:
         return False
     states = check_states(workload, names)
     said_ready = bool(states) and all(state.get("state") == "Ready" for state in states)
-    return condition_true(workload, "Admitted") or said_ready
+    return has_condition(workload, "Admitted") or said_ready
 
 
 def demands_of(

@@ -104,3 +104,13 @@ def is_deleting(obj: object) -> bool:
 def has_ended(pod: object) -> bool:
     """Say whether a Pod is in a terminal phase: its containers run no more, nor will again."""
     return as_str(at(pod, "status", "phase")) in ("Succeeded", "Failed")
+
+
+def condition_of(obj: object, kind: str) -> Mapping[str, Any]:
+    """Return one condition of an object; empty when there is none."""
+    return next((c for c in as_maps(at(obj, "status", "conditions")) if c.get("type") == kind), _EMPTY)
+
+
+def has_condition(obj: object, kind: str, status: str = "True") -> bool:
+    """Say whether a condition has that status."""
+    return condition_of(obj, kind).get("status") == status

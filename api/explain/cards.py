@@ -12,21 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api.explain.asking import demands, described, unit_of
-from api.explain.evidence import (
-    NO_NUMBERS,
-    Evidence,
-    Gate,
-    Numbers,
-    State,
-    Verdict,
-    condition,
-    has_condition,
-    in_units,
-    words,
-)
+from api.explain.evidence import NO_NUMBERS, Evidence, Gate, Numbers, State, Verdict, in_units, words
 from api.explain.room import accelerator_key, rooms
 from api.pod_requests import Demand
-from nodefeature.fields import as_maps, as_str, at, labels_of
+from nodefeature.fields import as_maps, as_str, at, condition_of, has_condition, labels_of
 from nodefeature.kinds import CLUSTER_QUEUE, DEVICES
 from nodefeature.labels import QUEUE_NAME
 from nodefeature.quantity import quantity_or_zero
@@ -113,7 +102,7 @@ def _of_checks(evidence: Evidence, fit: Fit) -> Verdict:
 def _put_out(evidence: Evidence, fit: Fit) -> Verdict:
     """Judge a Workload that gave its quota back: because of the check, or for another reason."""
     workload = evidence.workload
-    evicted, requeued = condition(workload, "Evicted"), condition(workload, "Requeued")
+    evicted, requeued = condition_of(workload, "Evicted"), condition_of(workload, "Requeued")
     held = evicted if evicted.get("status") == "True" else requeued
     if held.get("reason") != "AdmissionCheck":
         return _verdict(State.WAITING, "", fit, reached=False)

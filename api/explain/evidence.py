@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from nodefeature.fields import as_maps, as_str, at
+from nodefeature.fields import as_str
 from nodefeature.kinds import Kind
 from nodefeature.manufacturers import Manufacturers
 
@@ -119,24 +119,14 @@ class Evidence:
         return ""
 
 
-def condition(obj: object, kind: str) -> Mapping[str, Any]:
-    """Return one condition of an object; empty when there is none."""
-    return next((c for c in as_maps(at(obj, "status", "conditions")) if c.get("type") == kind), {})
-
-
-def has_condition(obj: object, kind: str, status: str = "True") -> bool:
-    """Say whether a condition has that status."""
-    return condition(obj, kind).get("status") == status
-
-
 def words(obj: Mapping[str, Any]) -> str:
     """Return what a condition or a state says: its message, else its reason."""
     return quoted(as_str(obj.get("message")) or as_str(obj.get("reason")))
 
 
 def quoted(text: str) -> str:
-    """Return somebody else's words as one line of bounded length, without a full stop."""
-    line = " ".join(text.split())
+    """Return somebody else's words as one line of bounded length, without a full stop and what moves a cursor."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return (line if len(line) <= MAX_WORDS else line[: MAX_WORDS - 3] + "...").rstrip(".")
 
 

@@ -8,22 +8,11 @@ the kubelet refused is a refusal; an annotation that cannot be read is no alloca
 from __future__ import annotations
 
 from api.explain.asking import demands, described
-from api.explain.evidence import (
-    Evidence,
-    Gate,
-    Numbers,
-    State,
-    Verdict,
-    condition,
-    has_condition,
-    listed,
-    quoted,
-    words,
-)
+from api.explain.evidence import Evidence, Gate, Numbers, State, Verdict, listed, quoted, words
 from api.instance_status import is_held_by_kueue
 from api.ledger.modes import Mode, mode_name
 from api.ledger.transport import transport_of
-from nodefeature.fields import as_list, as_maps, as_str, at, has_ended, name_of
+from nodefeature.fields import as_list, as_maps, as_str, at, condition_of, has_condition, has_ended, name_of
 from nodefeature.kinds import NODE
 
 _REBUILD = "The Instance's controller makes it anew while the Instance is young; later stop and start it"
@@ -41,7 +30,7 @@ def judge_scheduler(evidence: Evidence) -> Verdict:
     if gates:
         reason = f"Scheduling gates hold the Pod back: {quoted(listed(gates))}"
         return _scheduler(State.WAITING, reason, "Whoever set those gates must take them away")
-    said = condition(pod, "PodScheduled")
+    said = condition_of(pod, "PodScheduled")
     if said.get("status") == "False":
         advice = _pinned(evidence) or "What the scheduler misses becomes free, or nodes that have it join"
         return _scheduler(State.WAITING, f"No node takes the Pod: {words(said) or 'no reason is given'}", advice)
@@ -69,7 +58,7 @@ def _node_fault(evidence: Evidence) -> str:
         return ""
     if at(node, "spec", "unschedulable") is True:
         return f", and node {name_of(node)} is cordoned"
-    ready = condition(node, "Ready")
+    ready = condition_of(node, "Ready")
     if ready and ready.get("status") != "True":
         return f", and node {name_of(node)} is not ready"
     return ""

@@ -6,8 +6,8 @@ queue; a Workload that was put out for slow Pods is younger there than it looks 
 
 from __future__ import annotations
 
-from api.explain.evidence import Evidence, Numbers, Object, has_condition
-from nodefeature.fields import as_int, as_str, at, is_deleting, name_of, namespace_of, uid_of
+from api.explain.evidence import Evidence, Numbers, Object
+from nodefeature.fields import as_int, as_str, at, has_condition, is_deleting, name_of, namespace_of, uid_of
 from nodefeature.kinds import WORKLOAD
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api.explain.asking import quota_asked
-from api.explain.evidence import Evidence, Gate, Numbers, State, Verdict, condition, has_condition, quoted, words
+from api.explain.evidence import Evidence, Gate, Numbers, State, Verdict, quoted, words
 from api.explain.queueing import place_in_queue
 from api.explain.quota_figures import Figures, amount, figures_of
 from api.instance_status import is_held_by_kueue
 from api.instance_type import HOLD, HOLD_AND_DRAIN
-from nodefeature.fields import annotations_of, as_str, at, is_deleting, labels_of, name_of
+from nodefeature.fields import annotations_of, as_str, at, condition_of, has_condition, is_deleting, labels_of, name_of
 from nodefeature.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 from nodefeature.labels import EMPTY_PLAN_HOLD, QUEUE_NAME
 
@@ -70,7 +70,7 @@ def _reserved(evidence: Evidence) -> Verdict | None:
 def _lost(evidence: Evidence) -> Verdict | None:
     """Judge a Workload that was put out, or that Kueue no longer tries."""
     workload = evidence.workload
-    evicted = condition(workload, "Evicted")
+    evicted = condition_of(workload, "Evicted")
     if at(workload, "spec", "active") is False:
         said = words(evicted)
         advice = f"Mend that, then set spec.active of Workload {name_of(workload)} to true, or stop and start anew"
@@ -127,7 +127,7 @@ def _closed(evidence: Evidence) -> Verdict | None:
         return _verdict(State.WAITING, f"ClusterQueue {name} is {gone}", f"InstanceType {name} must exist and be ready")
     if at(queue, "spec", "stopPolicy") in _HELD:
         return _held(evidence)
-    active = condition(queue, "Active")
+    active = condition_of(queue, "Active")
     if active.get("status") == "False":
         reason = f"ClusterQueue {name_of(queue)} is not active: {words(active)}"
         return _verdict(State.WAITING, reason, "What is said there must change", numbers=place_in_queue(evidence))
@@ -152,7 +152,7 @@ def _held(evidence: Evidence) -> Verdict:
 def _backing_off(evidence: Evidence) -> Verdict | None:
     if evidence.workload is None:
         return _verdict(State.WAITING, "Kueue has made no Workload for the Pod yet", "Kueue must run")
-    requeued = condition(evidence.workload, "Requeued")
+    requeued = condition_of(evidence.workload, "Requeued")
     if requeued.get("status") != "False":
         return None
     if requeued.get("reason") == _EVICTED_BY_CHECK:
@@ -184,7 +184,7 @@ def _short(evidence: Evidence) -> Verdict:
         )
         advice = f"{more} more must become free" + (" in one flavor" if figures.flavors > 1 else "")
         return _verdict(State.WAITING, reason + ahead, f"{advice}: stop or delete what holds it", numbers=numbers)
-    said = words(condition(evidence.workload, "QuotaReserved"))
+    said = words(condition_of(evidence.workload, "QuotaReserved"))
     reason = "Enough is free, and its turn has not come yet" + (f" ({said})" if said else "")
     return _verdict(State.WAITING, reason + ahead, "Nothing to do: Kueue tries it in its turn", numbers=numbers)
 

@@ -8,11 +8,11 @@ and partitions without units are a Pod that nobody looked at, since only the web
 from __future__ import annotations
 
 from api.explain.asking import demands, described, unfolded
-from api.explain.evidence import Evidence, Gate, State, Verdict, condition, listed, quoted, words
+from api.explain.evidence import Evidence, Gate, State, Verdict, listed, quoted, words
 from api.instance_conditions import ConditionType
 from api.instance_type import HOLD_AND_DRAIN
 from api.ledger.fit import detail_ready
-from nodefeature.fields import as_map, as_str, at, is_deleting, labels_of
+from nodefeature.fields import as_map, as_str, at, condition_of, is_deleting, labels_of
 from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE, POD
 from nodefeature.labels import QUEUE_NAME
 
@@ -73,7 +73,7 @@ def _unbuilt(evidence: Evidence, wanted: str) -> Verdict:
     if not as_str(status.get("entrance")):
         reason = f"InstanceType {wanted} has published no entrance yet"
         return _verdict(State.WAITING, reason, "The controllers must run; they write it within seconds")
-    said = words(condition(evidence.instance, ConditionType.ADMITTED)) or quoted(
+    said = words(condition_of(evidence.instance, ConditionType.ADMITTED)) or quoted(
         as_str(at(evidence.instance, "status", "phaseMessage"))
     )
     if said:

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from api.explain.asking import demands
-from api.explain.evidence import Evidence, has_condition
+from api.explain.evidence import Evidence
 from apiserver.subresources.explain_lists import Listed, SharedLists, slim_devices, slim_workload
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import InvalidRequest, NotFound, OperatorError
 from kube.reconciler import Rule
 from kube.requests import ListOptions, select_labels
-from nodefeature.fields import as_map, as_maps, as_str, at, labels_of, namespace_of, uid_of
+from nodefeature.fields import as_map, as_maps, as_str, at, has_condition, labels_of, namespace_of, uid_of
 from nodefeature.kinds import (
     CLUSTER_QUEUE,
     DEVICES,

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from api.explain.evidence import has_condition
 from api.pod_requests import FitDemand, fit_demand
 from apiserver.webhooks.node_affinity import Expression, above, with_expressions
 from apiserver.webhooks.patches import Draft
@@ -20,7 +19,7 @@ from apiserver.webhooks.review import ALLOWED, UPDATE, Answer, Request
 from apiserver.webhooks.world import World
 from kube.errors import OperatorError
 from nodefeature.destinations import is_qualified_name
-from nodefeature.fields import as_list, as_str, at
+from nodefeature.fields import as_list, as_str, at, has_condition
 from nodefeature.kinds import WORKLOAD
 from nodefeature.labels import EXCLUSIVE_FIT_PREFIX, SHARED_FIT_PREFIX, SLICED_FIT_PREFIX
 from nodefeature.queue_names import LOCAL_QUEUE_PREFIX

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from api.ledger.workload_fit import Needs
+from controllers.card_fleet import CardFleet
 from controllers.node_devices_admission_check import NodeDevicesAdmissionCheck
 from kube.errors import Conflict, Unavailable
 from kube.reconciler import Object
@@ -103,6 +106,29 @@ def test_verdicts_under_way_count_before_any_cache_shows_them() -> None:
 
     asyncio.run(both())
     assert world.states() == {"Ready": 1, "Retry": 1}
+
+
+def test_a_word_that_changes_no_promise_charges_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = GateWorld("n", "m")
+    world.ask(gate_workload("a"), gate_workload("b", gate_pod_set({GPU: "8"})))
+    world.run()
+    charged: list[str] = []
+    charge = CardFleet.charge
+
+    def counted(fleet: CardFleet, node: str, promised: Sequence[Needs]) -> list[bool]:
+        charged.append(node)
+        return charge(fleet, node, promised)
+
+    monkeypatch.setattr(CardFleet, "charge", counted)
+    world.conditions("a", Admitted=True)
+    world.conditions("b", Admitted=True)
+    world.run()
+    world.gate.book.refresh([CHECK])
+    assert charged == []
+    world.api.remove(WORKLOAD, "a", "default")
+    world.run()
+    world.gate.book.refresh([CHECK])
+    assert len(charged) == 1, "who goes gives its card back"
 
 
 @pytest.mark.parametrize("kills", range(1, 4))

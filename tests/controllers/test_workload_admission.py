@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from api.ledger.workload_fit import PodGroup
-from controllers.workload_admission import (
-    Demands,
-    condition_true,
-    demands_of,
-    flavor_key,
-    hosts_of,
-    is_promised_cards,
-    may_be_judged,
-)
+from controllers.workload_admission import Demands, demands_of, flavor_key, hosts_of, is_promised_cards, may_be_judged
+from nodefeature.fields import has_condition
 from nodefeature.labels import HOSTNAME
 from nodefeature.manufacturers import build_manufacturers
 from tests.builders.gate import FLAVOR, GPU, exclusive, gate_pod_set, gate_workload, sliced
@@ -55,7 +48,7 @@ def test_may_be_judged(conditions: list[str], spec: dict[str, Any], want: bool) 
 
 def test_b006_between_the_two_writes_of_an_eviction() -> None:
     (workload,) = case_yaml("B006-workload-evicting")
-    assert condition_true(workload, "QuotaReserved")
+    assert has_condition(workload, "QuotaReserved")
     assert not may_be_judged(workload)
     assert not is_promised_cards(workload, [CHECK]), "it was never admitted: no Pod of it has started"
 

@@ -75,6 +75,11 @@ ROWS = {
         Gate.WEBHOOK,
         reason='There is no Pod yet: PersistentVolumeClaim "models" is Pending',
     ),
+    "no Pod yet, and the words would clear a screen and turn a line around": Row(
+        NO_POD | {"instance": instance(phase="Starting", message="\x1b[2J\x07it\u202e is\nPending.")},
+        Gate.WEBHOOK,
+        reason="There is no Pod yet: [2J it is Pending",
+    ),
     "no Pod yet, and a condition says why": Row(
         NO_POD
         | {

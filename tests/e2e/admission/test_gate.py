@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from controllers.workload_admission import condition_true
 from hack.controlplane.admin import Object
 from hack.controlplane.control_plane import ControlPlane
 from hack.controlplane.manifests import namespace_manifest
 from hack.fleet import FleetNode
-from nodefeature.fields import as_maps, as_str, at, labels_of, name_of
+from nodefeature.fields import as_maps, as_str, at, has_condition, labels_of, name_of
 from nodefeature.kinds import DEVICES, LOCAL_QUEUE, NAMESPACE, NODE, POD, WORKLOAD
 from tests.e2e.chain.cluster import Cluster
 from tests.e2e.chain.product import Product
@@ -119,7 +118,7 @@ def until(cluster: Cluster, holds: Callable[[], bool], what: str, timeout_s: flo
 
 def admitted(cluster: Cluster, *pods: str) -> list[str]:
     """Return the Pods whose Workloads are admitted."""
-    return [pod for pod in pods if condition_true(workload_of(cluster, pod), "Admitted")]
+    return [pod for pod in pods if has_condition(workload_of(cluster, pod), "Admitted")]
 
 
 def was_refused(workload: Mapping[str, Any]) -> bool:
