@@ -6,7 +6,8 @@ Promises:
 - the run of a key answers everything asked before it began: later times of that key are forgotten then;
 - `add_after` collects: requests of one key inside the time run once, at its end;
 - `add_spaced` collects behind the first: that one runs at once, those that come within the time after its run began run
-  once, at its end.
+  once, at its end;
+- when a key last ran is forgotten once it delays nothing any more: memory does not grow with keys that came and went.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from collections import OrderedDict
 
 from kube.clock import Clock
 from kube.queue.dedup import DedupQueue
@@ -27,8 +29,11 @@ class DelayQueue(DedupQueue):
         super().__init__()
         self._clock = clock
         self._due: dict[Key, float] = {}
-        self._began: dict[Key, float] = {}
-        """When the newest run of a spaced key began."""
+        self._spaced: set[Key] = set()
+        """Keys whose next run is to be remembered."""
+        self._began: OrderedDict[Key, float] = OrderedDict()
+        """When the newest run of a spaced key began; the newest stands last, none is older than `_widest_s`."""
+        self._widest_s = 0.0
         self._heap: list[tuple[float, int, Key]] = []
         self._serial = itertools.count()
         self._earlier = asyncio.Event()
@@ -48,15 +53,26 @@ class DelayQueue(DedupQueue):
 
     def add_spaced(self, key: Key, seconds: float) -> None:
         """Ask for a run of `key` at once, but not before `seconds` after the last one began."""
-        began = self._began.setdefault(key, float("-inf"))
-        self.add_after(key, began + seconds - self._clock.now())
+        self._widest_s = max(self._widest_s, seconds)
+        self._spaced.add(key)
+        self.add_after(key, self._began.get(key, float("-inf")) + seconds - self._clock.now())
+
+    @property
+    def remembered(self) -> int:
+        """Return of how many keys the newest run is kept."""
+        return len(self._began)
 
     async def get(self) -> Key:
         """Wait for a key; what was asked for later is answered by this run."""
         key = await super().get()
         self._due.pop(key, None)
-        if key in self._began:
-            self._began[key] = self._clock.now()
+        now = self._clock.now()
+        if key in self._spaced or key in self._began:
+            self._spaced.discard(key)
+            self._began[key] = now
+            self._began.move_to_end(key)
+        while self._began and next(iter(self._began.values())) + self._widest_s <= now:
+            self._began.popitem(last=False)
         return key
 
     async def run(self) -> None:

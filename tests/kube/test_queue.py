@@ -155,6 +155,23 @@ def test_spaced_keys_run_at_once_and_then_once_a_window() -> None:
     play(scenario)
 
 
+def test_runs_that_delay_nothing_any_more_are_forgotten() -> None:
+    async def scenario() -> None:
+        async with Delayed() as delayed:
+            for number in range(100):
+                delayed.queue.add_spaced(Key(f"pod-{number}"), 0.5)
+                await delayed.clock.advance(0.1)
+            assert len(delayed.got) == 100
+            assert delayed.queue.remembered <= 6
+            delayed.queue.add_spaced(A, 0.2)
+            await settle()
+            delayed.queue.add_spaced(A, 0.5)
+            await delayed.clock.advance(10)
+            assert [when for name, when in delayed.got if name == "a"] == pytest.approx([10.0, 10.5])
+
+    play(scenario)
+
+
 def test_failures_in_a_row_double_the_pause_up_to_its_limit() -> None:
     backoff = Backoff(random.Random(1), first_s=0.1, max_s=60)
     pauses = [backoff.next_s(A) for _ in range(40)]
