@@ -64,7 +64,7 @@ def access_addresses(*, static: str, wildcard_dns: str, host_ips: Sequence[str],
 
 def is_held_by_kueue(pod: Mapping[str, Any] | None) -> bool:
     """Say whether a scheduling gate of Kueue's holds a Pod back."""
-    return any(gate.get("name") in KUEUE_GATES for gate in as_maps(at(pod, "spec", "schedulingGates")))
+    return any(as_str(gate.get("name")) in KUEUE_GATES for gate in as_maps(at(pod, "spec", "schedulingGates")))
 
 
 def host_ips_of(node: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.instance_status import HINT, INIT_HINT, access_addresses, host_ips_of, pod_phase
+from api.instance_status import HINT, INIT_HINT, access_addresses, host_ips_of, is_held_by_kueue, pod_phase
 from tests.builders.rows import case_json
 
 TRUE = {"PodScheduled": "True", "Initialized": "True", "Ready": "True"}
@@ -120,3 +120,9 @@ def test_host_ips_external_first_each_once() -> None:
     ]
     assert host_ips_of({"status": {"addresses": addresses}}) == ["1.2.3.4", "10.0.0.5"]
     assert host_ips_of({"status": {"addresses": None}}) == []
+
+
+@pytest.mark.parametrize("name", [None, 1, ["kueue.x-k8s.io/admission"], {"kueue.x-k8s.io/admission": 1}, "other"])
+def test_a_gate_of_any_other_kind_is_not_kueues(name: Any) -> None:
+    assert not is_held_by_kueue({"spec": {"schedulingGates": [{"name": name}]}})
+    assert is_held_by_kueue({"spec": {"schedulingGates": [{"name": name}, {"name": "kueue.x-k8s.io/admission"}]}})
