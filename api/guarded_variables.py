@@ -4,6 +4,8 @@ For: the Pod and Instance webhooks (design §8.7, case B012). Why: a container's
 plugin's, so the container's win.
 In: names of variables, manufacturers. Out: whether a name is guarded; what tells a manufacturer's runtime to show none.
 Promises: variables that only narrow (`CUDA_VISIBLE_DEVICES`) or only speak (log levels) are left to the user.
+The limit: only `env` can be judged; `envFrom` names ConfigMaps and Secrets, whose content is not in the Pod (decision
+0502).
 """
 
 from __future__ import annotations

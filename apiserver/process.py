@@ -28,7 +28,7 @@ from apiserver.app import Application, AppOptions
 from apiserver.authn import access_review, front_proxy, token_review
 from apiserver.authn.front_proxy import FrontProxyTrust
 from apiserver.authn.request_header import Trust
-from apiserver.installers import api_services, crds, installation, outside_service, settings_secret, webhooks
+from apiserver.installers import api_services, crds, edits, installation, outside_service, settings_secret, webhooks
 from apiserver.installers.api_services import ApiServiceInstaller
 from apiserver.installers.crds import CrdInstaller
 from apiserver.installers.installation import Installation, Installers
@@ -60,6 +60,7 @@ RBAC: tuple[Rule, ...] = (
     *api_services.RBAC,
     *outside_service.RBAC,
     *webhooks.RBAC,
+    *edits.RBAC,
     *cached_world.RBAC,
     *installation.RBAC,
     *(Rule(rule.group, rule.resource, rule.verbs, SYSTEM_NAMESPACE) for rule in keeper.RBAC),
@@ -165,6 +166,7 @@ class ApiServer:
                 start("front proxy", self._trust.run(), lambda: False),
                 start("namespace", self._installation.follow_namespace(), lambda: False),
                 start("webhooks", self._world.run(), lambda: False),
+                start("edits", self._installation.follow_webhooks(), lambda: False),
                 start("loop watch", self._loop_watch.run(), lambda: False),
             ]
             installing = start("installation", self._install(), lambda: self._installation.going)

@@ -3,7 +3,7 @@
 For: `apiserver.process`. In: the installers, the state of the listener. Out: a cluster that has what we need and keeps
 it, until our namespace goes.
 The order: CRDs and settings -> (the listener serves) -> a probe of the listener -> Service, APIServices and webhooks ->
-absence repaired every 30 s. One step's failure does not hold up another's repair.
+absence repaired every 30 s, edits of webhooks at once. One step's failure does not hold up another's repair.
 Promises:
 - a server that cannot be reached, or refuses, is asked again with pauses; nothing here ends the process;
 - APIServices and webhooks exist only once a listener answered, and go at the moment our namespace begins to go:
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from apiserver.installers.api_services import ApiServiceInstaller
 from apiserver.installers.crds import CrdInstaller
+from apiserver.installers.edits import Edits
 from apiserver.installers.outside_service import OutsideService
 from apiserver.installers.settings_secret import SettingsInstaller
 from apiserver.installers.webhooks import WebhookInstaller
@@ -78,6 +79,7 @@ class Installation:
             clock=clock,
             rng=rng,
         )
+        self._edits = Edits(client, installers.webhooks.is_edited, self.look_again, clock=clock, rng=rng)
 
     @property
     def going(self) -> bool:
@@ -87,6 +89,10 @@ class Installation:
     async def follow_namespace(self) -> None:
         """Notice the end of our namespace at once. Runs until cancelled."""
         await self._informer.run()
+
+    async def follow_webhooks(self) -> None:
+        """Notice edits of our webhooks at once. Runs until cancelled."""
+        await self._edits.run()
 
     async def prepare(self) -> None:
         """Install what must be there before anybody is served; returns when it is."""
@@ -109,7 +115,7 @@ class Installation:
         self.registered = True
 
     def look_again(self) -> None:
-        """Let `repair` look now: a CA bundle changed, or the namespace goes."""
+        """Let `repair` look now: a CA bundle changed, a webhook was edited, or the namespace goes."""
         self._wake.set()
 
     async def repair(self, route: Callable[[], Route]) -> None:

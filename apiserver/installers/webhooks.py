@@ -93,12 +93,19 @@ class WebhookInstaller:
         self._namespace = namespace
         self._version = version
         self._unserved: set[Kind] = set()
+        self._installed: dict[tuple[Kind, str], Object] = {}
 
     async def install(self, route: Route) -> None:
         """Create what is absent, write back what differs."""
         for kind, want in self._wanted(route):
+            self._installed[kind, name_of(want)] = want
             if kind not in self._unserved:
                 await self._ensure(kind, want)
+
+    def is_edited(self, kind: Kind, have: Object) -> bool:
+        """Say whether an object would be written back; before the first installation nothing is."""
+        want = self._installed.get((kind, name_of(have)))
+        return want is not None and next_object(have, want, version=self._version) is not None
 
     async def remove(self) -> None:
         """Delete those that are ours."""

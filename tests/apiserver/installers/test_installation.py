@@ -37,6 +37,7 @@ from tests.builders.pki import authority
 from tests.builders.virtual_loop import LoopClock, run_virtually
 from tests.kube.wire import status
 
+CONFIGURATION = (VALIDATING_WEBHOOK_CONFIGURATION, "gpustack-worker-validation")
 BUNDLE = authority("serving").pem
 
 
@@ -66,13 +67,17 @@ class Replica:
             raise NotAnswering("not yet")
 
     async def run(self) -> None:
-        following = asyncio.create_task(self.installation.follow_namespace())
+        following = [
+            asyncio.create_task(self.installation.follow_namespace()),
+            asyncio.create_task(self.installation.follow_webhooks()),
+        ]
         try:
             await self.installation.prepare()
             await self.installation.register(self.probe, self.route)
             await self.installation.repair(self.route)
         finally:
-            following.cancel()
+            for task in following:
+                task.cancel()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -149,18 +154,50 @@ def test_absence_is_repaired_within_half_a_minute(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_hand_edits_of_webhooks_are_written_back_within_half_a_minute(tmp_path: Path) -> None:
+async def edit(replica: Replica) -> None:
+    """Let the validating webhooks match nothing any more."""
+    admin, kind = replica.cluster.admin, VALIDATING_WEBHOOK_CONFIGURATION
+    edited = await admin.get(kind, "gpustack-worker-validation")
+    edited["webhooks"] = edited["webhooks"][:1]
+    edited["webhooks"][0]["namespaceSelector"] = {"matchLabels": {"never": "true"}}
+    await admin.update(kind, edited)
+
+
+async def edited(replica: Replica) -> bool:
+    after = await replica.cluster.admin.get(VALIDATING_WEBHOOK_CONFIGURATION, "gpustack-worker-validation")
+    return [hook["namespaceSelector"].get("matchLabels") for hook in after["webhooks"]] != [None] * 3
+
+
+def test_hand_edits_of_webhooks_are_written_back_at_once(tmp_path: Path) -> None:
     async def test(replica: Replica) -> None:
-        admin, kind = replica.cluster.admin, VALIDATING_WEBHOOK_CONFIGURATION
         async with replica.running():
             await asyncio.sleep(3)
-            edited = await admin.get(kind, "gpustack-worker-validation")
-            edited["webhooks"] = edited["webhooks"][:1]
-            edited["webhooks"][0]["namespaceSelector"] = {"matchLabels": {"never": "true"}}
-            await admin.update(kind, edited)
+            for _ in range(3):
+                await edit(replica)
+                assert await edited(replica)
+                await asyncio.sleep(1)
+                assert not await edited(replica)
+                await asyncio.sleep(60)
+
+    run(tmp_path, test)
+
+
+def test_whoever_insists_on_edits_is_met_once_in_a_while(tmp_path: Path) -> None:
+    async def test(replica: Replica) -> None:
+        other = Replica(replica.cluster)
+        async with replica.running(), other.running():
+            await asyncio.sleep(3)
+            began = int((await replica.cluster.admin.get(*CONFIGURATION))["metadata"]["generation"])
+            for _ in range(60):
+                if not await edited(replica):
+                    await edit(replica)
+                await asyncio.sleep(1)
+            writes = int((await replica.cluster.admin.get(*CONFIGURATION))["metadata"]["generation"]) - began
+            assert 4 <= writes <= 30
             await asyncio.sleep(40)
-            after = await admin.get(kind, "gpustack-worker-validation")
-            assert [hook["namespaceSelector"].get("matchLabels") for hook in after["webhooks"]] == [None] * 3
+            assert not await edited(replica)
+
+    run(tmp_path, test)
 
     run(tmp_path, test)
 
