@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from apiserver.subresources import explain, explain_lists, explain_reading
+from gpustack_operator.commands.explain import rendered
 from tests.apiserver.resources.cluster import TABLE, V1, Server, instance, run
 from tests.builders import waiting
 from tests.builders.waiting import ENTRANCE, FLAVOR, POOL
@@ -109,6 +111,19 @@ def spec() -> dict[str, Any]:
 
 def gates(found: Mapping[str, Any]) -> dict[str, str]:
     return {gate["name"]: gate["state"] for gate in found["gates"]}
+
+
+def test_the_page_shows_what_is_answered() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
+
+    async def test(server: Server) -> None:
+        await waiting_instance(server)
+        found = await server.ok("GET", ONE)
+        assert f"$ gpustack-operator explain team/a\n{rendered(found, 'table')}```" in page
+        picked = "\n".join(json.dumps(each, indent=2) for each in (found["waitingAt"], found["gates"][1]))
+        assert f"{ONE} | jq '.waitingAt, .gates[1]'\n{picked}\n```" in page
+
+    run(test)
 
 
 def test_a_waiting_instance_is_explained() -> None:
