@@ -49,7 +49,7 @@ class Sizes:
     case_s: float = 20.0
 
 
-SMALL = Sizes(types=50, nodes=50, rate=50, case_s=1)
+SMALL = Sizes(types=50, nodes=50, rate=50, case_s=0.4)
 """A smoke test."""
 
 
@@ -150,6 +150,11 @@ class Asker:
         self._reader = reader
         self._writer = writer
 
+    async def close(self) -> None:
+        """Let the connection go."""
+        self._writer.close()
+        await self._writer.wait_closed()
+
     async def ask(self, path: str, body: bytes) -> Mapping[str, Any]:
         """Return the response to a question."""
         head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -187,6 +192,8 @@ async def measure(case: Case, port: int, sizes: Sizes) -> None:
             due = begun + number / (sizes.rate * 2)
             await asyncio.sleep(max(0.0, due - loop.time()))
             group.create_task(one(due, path, bodies[number % len(bodies)], took))
+    while not free.empty():
+        await free.get_nowait().close()
 
 
 def _turns(case: Case, count: int) -> Iterator[tuple[str, list[float]]]:

@@ -15,7 +15,7 @@ import base64
 import binascii
 import ssl
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from apiserver.rest.patch import Patch, PatchType
 from apiserver.rest.status import Cause, Refusal
 from apiserver.rest.storage import Call
 from hack.devcluster.kinds import KindSpec
-from hack.devcluster.store import Object, Shelf, Store
+from hack.devcluster.store import Entry, Object, Shelf, Store
 from hack.devcluster.upstream import Endpoint, UpstreamError, exchange
 from nodefeature.fields import as_int, as_list, as_map, as_maps, as_str, at, labels_of
 from nodefeature.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, Kind
@@ -102,18 +102,20 @@ class Admission:
         self._mutating = store.shelf(MUTATING_WEBHOOK_CONFIGURATION.group_resource)
         self._validating = store.shelf(VALIDATING_WEBHOOK_CONFIGURATION.group_resource)
         self._contexts: dict[str, ssl.SSLContext] = {}
+        self._known: dict[str, tuple[list[Entry], list[Mapping[str, Any]]]] = {}
+        """By resource: configurations as they were last read, and their webhooks."""
 
     def concerns(self, kind: Kind, call: Call) -> bool:
         """Say whether any webhook might want to see a write of this kind."""
         if call.info.subresource or not (self._mutating.entries or self._validating.entries):
             return False
-        return any(_names(hook, kind) for shelf in (self._mutating, self._validating) for hook in _hooks(shelf))
+        return any(_names(hook, kind) for shelf in (self._mutating, self._validating) for hook in self._hooks(shelf))
 
     async def review(self, kind: Kind, call: Call, new: Object, old: Object | None, *, dry_run: bool) -> Admitted:
         """Return what becomes of a write; raises Refusal."""
         warnings: list[str] = []
         for shelf in (self._mutating, self._validating):
-            for hook in _hooks(shelf):
+            for hook in self._hooks(shelf):
                 if not self._matches(hook, kind, new, old):
                     continue
                 answer = await self._ask(hook, _review(kind, call, new, old, dry_run=dry_run))
@@ -122,6 +124,15 @@ class Admission:
                     operations = orjson.loads(base64.b64decode(answer["patch"]))
                     new = Patch(PatchType.JSON, operations).apply(new)
         return Admitted(new, tuple(warnings))
+
+    def _hooks(self, shelf: Shelf) -> list[Mapping[str, Any]]:
+        """Return the webhooks of all configurations, which are read once."""
+        entries = sorted(shelf.entries.values(), key=lambda entry: entry.name)
+        known = self._known.get(shelf.resource)
+        if known is None or known[0] != entries:  # an entry never changes
+            hooks = [hook for entry in entries for hook in as_maps(entry.load().get("webhooks"))]
+            known = self._known[shelf.resource] = (entries, hooks)
+        return known[1]
 
     def _matches(self, hook: Mapping[str, Any], kind: Kind, new: Object, old: Object | None) -> bool:
         operation = "CREATE" if old is None else "UPDATE"
@@ -181,11 +192,6 @@ class Admission:
             self._contexts.clear()
             context = self._contexts[bundle] = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
         return Endpoint(host, as_int(service.get("port")) or 443, f"{name}.{namespace}.svc", context)
-
-
-def _hooks(shelf: Shelf) -> Iterator[Mapping[str, Any]]:
-    for entry in sorted(shelf.entries.values(), key=lambda entry: entry.name):
-        yield from as_maps(entry.load().get("webhooks"))
 
 
 def _names(hook: Mapping[str, Any], kind: Kind, operation: str = "") -> bool:
