@@ -14,19 +14,24 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hack.controlplane.control_plane import DEFAULT_STATE, ControlPlane
+from hack.controlplane.control_plane import CHAIN, DEFAULT_STATE, ENGINES, ControlPlane
 from hack.controlplane.errors import ControlPlaneError, ProcessDiedError
-from hack.controlplane.tools import DEFAULT_CACHE, ENGINES, Toolbox, build
+from hack.controlplane.tools import DEFAULT_CACHE, Toolbox, build
+from hack.controlplane.tools import ENGINES as ENGINE_TOOLS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = _parser().parse_args(arguments)
+    # Who ends a command half-way must leave neither its processes, which have sessions of their own, nor half a build.
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         return _COMMANDS[options.command](options)
     except ControlPlaneError as error:
         _say(f"controlplane: {error}")
         return error.exit_code
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -35,7 +40,7 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
-    if Toolbox(options.cache_dir).missing(ENGINES):
+    if Toolbox(options.cache_dir).missing(ENGINE_TOOLS):
         _build(options)
     control_plane = ControlPlane(options.state_dir, cache=options.cache_dir)
     control_plane.claim()
@@ -49,7 +54,11 @@ def _up(options: argparse.Namespace) -> int:
 
 def _start_or_find(control_plane: ControlPlane) -> None:
     # After a restart of the machine all are gone: that is an earlier run's folder, not a control plane that broke.
-    if any(process.is_alive() for process in control_plane.running.values()):
+    lives = any(process.is_alive() for process in control_plane.running.values())
+    whole = control_plane.running.keys() >= {*ENGINES, *CHAIN}
+    if lives and not whole:
+        _say(f"an earlier start in {control_plane.layout.root} was broken off; starting anew")
+    if lives and whole:
         try:
             control_plane.wait_ready()
         except ProcessDiedError as error:
@@ -57,15 +66,11 @@ def _start_or_find(control_plane: ControlPlane) -> None:
             raise ProcessDiedError(f"{error}\nstop the others with `{stop}`, then start anew") from error
         _say(f"already runs in {control_plane.layout.root}")
     else:
-        # Processes have sessions of their own: one who ends `up` half-way must not leave them behind.
-        before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
         try:
             control_plane.start()
         except BaseException:
             control_plane.stop()
             raise
-        finally:
-            signal.signal(signal.SIGTERM, before)
         _say(f"ready in {control_plane.ready_in_s:.1f} s; logs in {control_plane.layout.logs}")
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from hack.controlplane.__main__ import main
-from hack.controlplane.control_plane import REPOSITORY, ControlPlane
+from hack.controlplane.control_plane import CHAIN, ENGINES, REPOSITORY, ControlPlane
 from hack.controlplane.errors import BusyError, ProcessDiedError
 from hack.controlplane.layout import Layout
 from hack.controlplane.lock import Lock
 from hack.controlplane.processes import Program, Supervisor
-from hack.controlplane.tools import ENGINES
+from hack.controlplane.tools import ENGINES as ENGINE_TOOLS
 
 
 @pytest.mark.parametrize("command", ["build", "up"])
@@ -62,7 +64,7 @@ def test_a_file_is_no_state_folder(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def full_cache(folder: Path) -> Path:
-    for tool in ENGINES:
+    for tool in ENGINE_TOOLS:
         tool.cached(folder).mkdir(parents=True)
     return folder
 
@@ -86,8 +88,8 @@ def test_a_control_plane_that_broke_is_named_and_how_to_stop_it(
     layout = Layout(tmp_path / "state")
     layout.create()
     supervisor = Supervisor(layout)
-    supervisor.start(Program(name="etcd", command=("/bin/sleep", "60")))
-    supervisor.start(Program(name="kwok", command=("/bin/sleep", "60")))
+    for name in (*ENGINES, *CHAIN):
+        supervisor.start(Program(name=name, command=("/bin/sleep", "60")))
     try:
         os.kill(supervisor.running["etcd"].pid, signal.SIGKILL)
         await_death(supervisor)
@@ -98,6 +100,24 @@ def test_a_control_plane_that_broke_is_named_and_how_to_stop_it(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("controlplane: etcd ended; last lines of ")
     assert f"`python -m hack.controlplane down --state-dir {layout.root}`" in lines[-1]
+
+
+def test_a_start_that_was_broken_off_is_no_control_plane(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = Layout(tmp_path / "state")
+    layout.create()
+    supervisor = Supervisor(layout)
+    supervisor.start(Program(name="etcd", command=("/bin/sleep", "60")))
+    started: list[Path] = []
+    monkeypatch.setattr(ControlPlane, "start", lambda self: started.append(self.layout.root))
+    try:
+        assert main(["up", "--state-dir", str(layout.root), "--cache-dir", str(full_cache(tmp_path / "cache"))]) == 0
+    finally:
+        supervisor.stop_all()
+    assert started == [layout.root]
+    said = capsys.readouterr().err.splitlines()[0]
+    assert said == f"an earlier start in {layout.root} was broken off; starting anew"
 
 
 def test_a_start_that_is_ended_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +155,27 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.
         assert main(["build", "--cache-dir", str(file)]) == 1
     said = f"controlplane: {file}: cannot hold built tools: File exists; name another folder with --cache-dir\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.component
+def test_a_build_that_is_ended_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text('#!/bin/sh\n[ "$1" = env ] && { echo go1.26.6; exit 0; }\nexec sleep 60\n')
+    go.chmod(0o755)
+    cache = tmp_path / "cache"
+    building = subprocess.Popen(
+        [sys.executable, "-m", "hack.controlplane", "build", "--cache-dir", str(cache)],
+        cwd=REPOSITORY,
+        env={**os.environ, "PATH": f"{go.parent}:/usr/bin:/bin"},
+        stderr=subprocess.DEVNULL,
+    )
+    while not list(cache.glob(".etcd-*/made/bin")):
+        assert building.poll() is None
+        time.sleep(0.01)
+    building.terminate()
+    assert building.wait(20) == 128 + signal.SIGTERM
+    assert list(cache.iterdir()) == []
 
 
 def test_status_names_what_is_not_built(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
