@@ -170,9 +170,11 @@ class Cluster:
         self.product.check()
 
     def hold(self, seconds: int) -> None:
-        """Let time pass, as long as the server keeps a watch open."""
-        for _ in self.admin.watch(TOPOLOGY, since=_list_version(self.admin), timeout_s=seconds):
-            pass
+        """Let time pass by keeping a watch open; one that the server ends early is opened again."""
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0.1:
+            for _ in self.admin.watch(TOPOLOGY, since=_list_version(self.admin), timeout_s=left):
+                pass
 
     def versions(self) -> dict[tuple[str, str, str], str]:
         """Return the version of every object of the chain; Nodes by what we read of them, since kubelets renew them."""
