@@ -14,8 +14,8 @@ from __future__ import annotations
 import random
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -28,6 +28,7 @@ from kube.clock import Clock, SystemClock
 from kube.credentials import Credentials, CredentialSource
 from kube.errors import (
     ApiError,
+    InvalidRequest,
     OperatorError,
     ServerTimeout,
     TooManyRequests,
@@ -35,6 +36,7 @@ from kube.errors import (
     Unavailable,
     Unreachable,
     answer_error,
+    cut,
     transport_error,
 )
 from kube.requests import Request
@@ -221,13 +223,14 @@ class Connection:
         """Send without the client around the transport: its cookies, redirects and URL merging cost more than we do."""
         query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
         headers = [*DEFAULT_HEADERS.items(), *(await self._headers(request)).items(), *request.headers]
-        built = httpx.Request(
-            request.method,
-            f"{pair.credentials.server.rstrip('/')}{request.path}{query}",
-            headers=headers,
-            content=request.content,
-            extensions=self._extensions(pair.credentials),
-        )
+        with _sendable(request):
+            built = httpx.Request(
+                request.method,
+                f"{pair.credentials.server.rstrip('/')}{request.path}{query}",
+                headers=headers,
+                content=request.content,
+                extensions=self._extensions(pair.credentials),
+            )
         try:
             async with self.clock.timeout(first_s):
                 return await pair.relays.handle_async_request(built)
@@ -254,13 +257,11 @@ class Connection:
             return  # it was broken before we closed it
 
     async def _build(self, client: httpx.AsyncClient, request: Request) -> httpx.Request:
-        built = client.build_request(
-            request.method,
-            request.path,
-            params=request.query or None,
-            content=request.content,
-            headers=[*(await self._headers(request)).items(), *request.headers],
-        )
+        headers = [*(await self._headers(request)).items(), *request.headers]
+        with _sendable(request):
+            built = client.build_request(
+                request.method, request.path, params=request.query or None, content=request.content, headers=headers
+            )
         built.extensions.update(self._extensions(await self._source.current()))
         return built
 
@@ -296,6 +297,15 @@ class Connection:
         pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (attempt - 1)) * self._rng.uniform(0.5, 1.0)
         asked_s = error.retry_after if isinstance(error, ApiError) else None
         return max(pause_s, asked_s or 0.0)
+
+
+@contextmanager
+def _sendable(request: Request) -> Iterator[None]:
+    """Tell of a request that cannot be written down: a selector may be longer than an address may be."""
+    try:
+        yield
+    except httpx.InvalidURL as error:
+        raise InvalidRequest(f"{request.what}: {cut(str(error))}") from error
 
 
 def aiohttp_transport(credentials: Credentials, limit: int) -> httpx.AsyncBaseTransport:

@@ -9,6 +9,7 @@ everybody; answers are remembered for a few seconds by the whole question.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -66,7 +67,9 @@ class AccessReviews:
         return allowed
 
     async def _review(self, spec: Mapping[str, Any]) -> tuple[bool, str]:
-        return await self._cache.get(orjson.dumps(spec, option=orjson.OPT_SORT_KEYS), lambda: self._ask(spec))
+        whole = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+        # Its digest: paths and selectors are as long as strangers make them.
+        return await self._cache.get(hashlib.sha256(whole).digest(), lambda: self._ask(spec))
 
     async def _ask(self, spec: Mapping[str, Any]) -> tuple[bool, str]:
         try:

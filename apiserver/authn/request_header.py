@@ -30,6 +30,8 @@ CUSTOMARY = ("x-remote-user", "x-remote-uid", "x-remote-group")
 CUSTOMARY_PREFIX = "x-remote-extra-"
 _KNOWN_NAMES = 512
 """Header names that are remembered: clients send the same few."""
+_KNOWN_BYTES = 256
+"""How long a remembered name may be: strangers choose them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,11 @@ class Trust:
         """Say whether a header carries identity, or looks as if it did."""
         known = self._known.get(name)
         if known is None:
+            known = self.is_identity(name.decode("latin-1").strip().lower().replace("_", "-"))
             if len(self._known) >= _KNOWN_NAMES:
                 self._known.clear()
-            text = name.decode("latin-1").strip().lower().replace("_", "-")
-            known = self._known[name] = self.is_identity(text)
+            if len(name) <= _KNOWN_BYTES:
+                self._known[name] = known
         return known
 
     def is_identity(self, name: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from apiserver.forwarding.splicing import Splice
+from apiserver.rest import negotiation
 from apiserver.rest.patch import MAX_OPERATIONS
 
 _ROOT = ("", "/apiVersion")
@@ -30,7 +31,7 @@ def splice_json_patch(body: bytes, splice: Splice) -> bytes:
     touched = [o for o in operations if isinstance(o, dict) and o.get("path") in _ROOT and "value" in o]
     for operation in touched:
         operation["value"] = _spliced(operation["value"], operation["path"], splice)
-    return orjson.dumps(operations) if touched else body
+    return negotiation.encode(operations) if touched else body
 
 
 def _spliced(value: Any, path: str, splice: Splice) -> Any:

@@ -37,7 +37,7 @@ from apiserver.rest.responses import NO_CACHE, Receive, Send, end_stream, read_b
 from apiserver.rest.storage import Call
 from kube.client import Client
 from kube.connection import Answer
-from kube.errors import Unreachable
+from kube.errors import InvalidRequest, Unreachable
 from kube.requests import Request
 from nodefeature.fields import as_map, as_str, at
 from nodefeature.kinds import Kind
@@ -147,6 +147,8 @@ class CrdView:
                 yield answer
         except Unreachable as error:
             raise status.unavailable("kube-apiserver cannot be reached, please try again") from error
+        except InvalidRequest as error:
+            raise status.bad_request(str(error)) from error
 
     async def _relay(self, exchange: _Exchange, request: Request) -> None:
         async with self._asked(request) as answer:
@@ -199,7 +201,7 @@ class CrdView:
 
     async def _delete(self, exchange: _Exchange) -> None:
         body = await exchange.body()
-        options = negotiation.decode(body, exchange.content_type) if body else None
+        options = await negotiation.off_loop(negotiation.decode, body, exchange.content_type) if body else None
         delete_options(exchange.info, options)  # refuses what upstream would read otherwise
         sent = orjson.dumps({**as_map(options), "kind": "DeleteOptions", "apiVersion": "v1"}) if body else None
         await self._relay(exchange, self._request(exchange, sent))
@@ -233,11 +235,12 @@ class CrdView:
             live = await self._live_metadata(exchange)
             if live is None:
                 raise
-            applied = negotiation.decode_yaml(body)
+            applied = await negotiation.off_loop(negotiation.decode_yaml, body)
             if not isinstance(applied, dict) or not isinstance(applied.get("metadata") or {}, dict):
                 raise status.bad_request("the body of an apply must be an object") from refusal
-            metadata = as_map(applied.get("metadata"))
-            return orjson.dumps({**applied, "metadata": {"uid": live.get("uid"), **metadata}})
+            metadata = dict(as_map(applied.get("metadata")))
+            metadata["uid"] = metadata.get("uid") or live.get("uid")  # an empty one would name no object
+            return negotiation.encode({**applied, "metadata": metadata})
         return body
 
     async def _patch_strategically(self, exchange: _Exchange, body: bytes) -> None:
@@ -289,7 +292,7 @@ def _passed_back(answer: Answer) -> Iterator[tuple[bytes, bytes]]:
     for name in _PASSED_BACK:
         value = answer.headers.get(name)
         if value:
-            yield name.encode(), value.encode("latin-1")
+            yield name.encode(), value.encode()  # a warning may name a field in any letters
 
 
 async def _send(exchange: _Exchange, code: int, body: bytes, headers: Pairs) -> None:

@@ -17,7 +17,9 @@ from nodefeature.labels import NOTE_PREFIX, RESOURCE_TYPE
 
 Object = dict[str, Any]
 TEXTS = ("displayName", "description")
-_CLIENTS = ("labels", "annotations", "finalizers", "ownerReferences")
+_SHAPES = {"labels": dict, "annotations": dict, "finalizers": list, "ownerReferences": list}
+_CLIENTS = tuple(_SHAPES)
+"""What of its metadata a client writes."""
 
 
 def shown(stored: Mapping[str, Any]) -> Object:
@@ -86,10 +88,17 @@ def applied(obj: Mapping[str, Any], *, notes: Mapping[str, str], mark: str) -> O
     return out
 
 
-def reserved_problems(obj: Mapping[str, Any]) -> list[Problem]:
-    """Return a problem for each label and annotation that only the server may write."""
+def metadata_problems(obj: Mapping[str, Any]) -> list[Problem]:
+    """Return a problem for each part of another shape, and each label and annotation that only the server may write.
+
+    A part of another shape would read as an empty one, and so take away what is stored.
+    """
     given = as_map(obj.get("metadata"))
-    problems = []
+    problems = [
+        problem(f"metadata.{key}", given[key], f"must be {'a list' if shape is list else 'a map'}")
+        for key, shape in _SHAPES.items()
+        if given.get(key) is not None and not isinstance(given[key], shape)
+    ]
     if RESOURCE_TYPE in as_map(given.get("labels")):
         problems.append(problem("metadata.labels", RESOURCE_TYPE, "is reserved for the server"))
     for key in as_map(given.get("annotations")):

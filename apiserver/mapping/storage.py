@@ -186,6 +186,8 @@ class MappedStorage:
     async def _apply(self, call: Call, body: Map[str, Any], options: WriteOptions) -> Written:
         """Apply the same fields to the backing object."""
         info, write = call.info, self._begin(call, options)
+        if not isinstance(body.get("metadata") or {}, Map):
+            raise status.bad_request("metadata must be an object")
         obj: Object = {**body, "metadata": dict(as_map(body.get("metadata")))}
         self._check_body(info, obj)
         try:
@@ -251,7 +253,7 @@ class MappedStorage:
 
     async def _prepared(self, write: Write, obj: Object, stored: Map[str, Any] | None) -> Object:
         info, kind = write.call.info, self._mapping.kind.kind
-        problems = self._mapping.problems(obj) + metadata.reserved_problems(obj)
+        problems = self._mapping.problems(obj) + metadata.metadata_problems(obj)
         if problems:
             raise invalid(info, kind, problems)
         return await self._mapping.prepare(write, obj, stored)

@@ -47,12 +47,12 @@ def judge(unknown: list[str], validation: str, *, kind: str, group: str, patchin
         return ()
     texts = [f'unknown field "{path}"' for path in unknown]
     if validation != "Strict":
-        return tuple(text.replace('"', '\\"') for text in texts)
+        return tuple(texts)
     raise _refusal(", ".join(texts), kind=kind, group=group, patching=patching)
 
 
 def _refusal(text: str, *, kind: str, group: str, patching: bool) -> Refusal:
     if patching:
-        cause = Cause("FieldValueInvalid", f"Invalid value: strict decoding error: {text}", "patch")
+        cause = Cause("FieldValueInvalid", f"Invalid value: strict decoding error: {status.cut(text)}", "patch")
         return status.invalid(kind, group, "", [cause])
     return status.bad_request(f"strict decoding error: {text}")

@@ -41,6 +41,9 @@ WRITE_DEADLINE_S = 34.0
 READ_DEADLINE_S = 60.0
 WATCH_SHORTEST_S, WATCH_LONGEST_S = 1800.0, 3600.0
 _READS = frozenset({"get", "list", "watch"})
+_MOST_AGENT = 1024
+_MOST_WARNING = 256
+"""Characters of one warning: kube-apiserver cuts there too."""
 
 Authenticate = Callable[[Scope], Awaitable[User]]
 Authorize = Callable[[User, RequestInfo], Awaitable[None]]
@@ -197,6 +200,8 @@ class App:
             raise status.path_not_found()
         if resource.namespaced and not info.namespace and (info.name or info.verb == "create"):
             raise status.path_not_found()
+        if resource.namespaced and not info.namespace and info.verb == "deletecollection":
+            raise status.method_not_allowed(info.resource, info.group, info.verb)  # not even of an administrator
         return resource
 
     def _unknown(self) -> status.Refusal:
@@ -274,12 +279,13 @@ class App:
         content_type = request.header(b"content-type")
         storage = resource.storage
         if info.verb == "patch":
-            change = patch.read(await request.body(), content_type, resource.patch_types)
+            kinds = resource.patch_types
+            change = await negotiation.off_loop(patch.read, await request.body(), content_type, kinds)
             check_force(change, options.force, call.info)
             written = await storage.patch(call, change, options)
         else:
             body = await request.body()
-            obj = negotiation.decode(body, content_type)
+            obj = await negotiation.off_loop(negotiation.decode, body, content_type)
             check_body(obj, resource, info)
             warnings = check_repeated(body, content_type, options.field_validation)
             act = storage.create if info.verb == "create" else storage.update
@@ -291,7 +297,8 @@ class App:
         info = call.info
         form = negotiation.negotiate(request.header(b"accept"), info.verb)
         body = await request.body()
-        options = delete_options(info, negotiation.decode(body, request.header(b"content-type")) if body else None)
+        kind = request.header(b"content-type")
+        options = delete_options(info, await negotiation.off_loop(negotiation.decode, body, kind) if body else None)
         if info.verb == "deletecollection":
             page = await resource.storage.deletecollection(call, _list_options(info, resource), options)
             body = await listing.whole(page, resource, negotiation.PLAIN, include="", now=self._clock.time())
@@ -322,7 +329,7 @@ class App:
             row = table.row(obj, resource.columns, include=include, version=form.version, now=self._clock.time())
             body = negotiation.encode(table.of_one(obj, row, resource.columns, version=form.version))
         code = 201 if request.info.verb == "create" or (written is not None and written.created) else 200
-        headers = [(b"warning", f'299 - "{text}"'.encode()) for text in written.warnings] if written else []
+        headers = [(b"warning", warning_value(text)) for text in written.warnings] if written else []
         await _send_document(request, body, form=form, code=code, headers=headers)
 
 
@@ -365,8 +372,19 @@ def _subresource(resource: Resource, info: RequestInfo) -> Subresource | None:
 
 
 def manager_of(user_agent: str) -> str:
-    """Return the field manager of a client that names none: its User-Agent up to the first slash."""
-    return user_agent.partition("/")[0][:128] or "unknown"
+    """Return the field manager of a client that names none: its User-Agent up to the first slash.
+
+    Of that what may be part of a field manager: printable, 128 bytes.
+    """
+    name = user_agent[:_MOST_AGENT].partition("/")[0].encode("latin-1", "ignore").decode("utf-8", "ignore")
+    printable = "".join(filter(str.isprintable, name))
+    return printable.encode()[:128].decode("utf-8", "ignore") or "unknown"
+
+
+def warning_value(text: str) -> bytes:
+    """Return the value of a `Warning` header; what cannot be part of a header is left out, a long text is cut."""
+    shown = "".join(filter(str.isprintable, text[:_MOST_WARNING]))
+    return b'299 - "%b"' % shown.replace("\\", "\\\\").replace('"', '\\"').encode("utf-8", "replace")
 
 
 def check_force(change: patch.Patch, force: bool, info: RequestInfo) -> None:
@@ -385,7 +403,7 @@ def check_repeated(body: bytes, content_type: str, validation: str) -> tuple[str
     if repeated and validation == "Strict":
         texts = ", ".join(f'duplicate field "{name}"' for name in repeated)
         raise status.bad_request(f"strict decoding error: {texts}")
-    return tuple(f'duplicate field \\"{name}\\"' for name in repeated if name.isidentifier())
+    return tuple(f'duplicate field "{name}"' for name in repeated)
 
 
 def check_body(obj: Any, resource: Resource, info: RequestInfo) -> None:

@@ -3,22 +3,24 @@
 For: `app`. In: the Accept and Content-Type headers and a body. Out: the `Form` to answer in, the decoded body, or 406,
 413, 415, 400.
 Promises: clauses are tried in q order and skipped when they cannot be served (protobuf always); nothing left is 406;
-a body is JSON or YAML and becomes plain JSON types (no dates, no aliases, string keys only).
+a body is JSON or YAML and becomes plain JSON types (no dates, no aliases, string keys only), nested at most
+`MOST_DEEP`: what works on it recurses.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 import yaml
 
 from apiserver.rest import status
+from apiserver.rest.remembering import remembered
 
 JSON_TYPE = "application/json"
 YAML_TYPE = "application/yaml"
@@ -26,10 +28,15 @@ YAML_TYPES = frozenset({YAML_TYPE, "application/x-yaml", "text/yaml", "text/x-ya
 _ANY = frozenset({"*/*", "application/*", JSON_TYPE})
 _META_VERSIONS = frozenset({"v1", "v1beta1"})
 _PARAMETERS = frozenset({"q", "as", "g", "v", "charset", "profile"})
+P = ParamSpec("P")
+T = TypeVar("T")
+_SHORT_BYTES = 32 * 1024
 _MAX_TWICE_BYTES = 256 * 1024
 _MOST_REPEATED = 20
 _MAX_YAML_BYTES = 1024 * 1024
-_MAX_YAML_DEPTH = 200
+MOST_DEEP = 200
+_ENCODER_DEPTH = 254
+"""How deep the encoder goes; the decoder takes more, and Python's own recursion ends in between."""
 
 
 class View(Enum):
@@ -68,7 +75,7 @@ class Clause:
     q: float
 
 
-@lru_cache(maxsize=512)
+@remembered(512)
 def clauses(accept: str) -> tuple[Clause, ...]:
     """Split an Accept header into clauses, best first; malformed clauses are dropped."""
     out = []
@@ -88,7 +95,7 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-@lru_cache(maxsize=512)
+@remembered(512)
 def negotiate(accept: str, verb: str) -> Form:
     """Return the form of the answer to `verb`; raises Refusal 406."""
     if not accept.strip():
@@ -147,12 +154,33 @@ def decode(body: bytes, content_type: str) -> Any:
     raise status.unsupported_media_type((JSON_TYPE, YAML_TYPE))
 
 
+async def off_loop(read: Callable[Concatenate[bytes, P], T], body: bytes, *args: P.args, **named: P.kwargs) -> T:
+    """Return what `read` makes of a body; a long one that may be YAML, which takes a second, in a thread."""
+    if len(body) <= _SHORT_BYTES or body.lstrip().startswith(b"{"):
+        return read(body, *args, **named)
+    return await asyncio.to_thread(read, body, *args, **named)
+
+
 def decode_json(body: bytes) -> Any:
-    """Return a JSON body; invalid UTF-8, bad syntax and nesting beyond the parser's depth are 400."""
+    """Return a JSON body; invalid UTF-8, bad syntax and nesting beyond `MOST_DEEP` are 400."""
     try:
-        return orjson.loads(body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise status.bad_request(f"the body is not valid JSON: {error}") from error
+    if body.count(b"{") + body.count(b"[") > MOST_DEEP and nests_too_deep(value):
+        raise status.bad_request(f"the body nests deeper than {MOST_DEEP}")
+    return value
+
+
+def nests_too_deep(value: Any) -> bool:
+    """Say whether a decoded body nests deeper than `MOST_DEEP`; the encoder counts faster than we could."""
+    for _ in range(_ENCODER_DEPTH - MOST_DEEP):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return True
+    return False
 
 
 def repeated_fields(body: bytes, content_type: str) -> list[str]:
@@ -189,12 +217,12 @@ def decode_yaml(body: bytes) -> Any:
         _check_shape(body)
         # The loader is CSafeLoader without timestamps.
         value = yaml.load(body, Loader=_BodyLoader)  # noqa: S506 - a subclass of the safe loader
-        orjson.dumps(value)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise status.bad_request(f"the body is not valid YAML: {type(error).__name__}") from error
+        return orjson.loads(orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME))
     except TypeError as error:
         raise status.bad_request("the YAML body holds something that JSON cannot: a key or a value") from error
-    return value
+    # A tag that does not fit its text (`!!int abc`) fails inside the constructors, each in its own way.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        raise status.bad_request(f"the body is not valid YAML: {type(error).__name__}") from error
 
 
 def _check_shape(body: bytes) -> None:
@@ -207,8 +235,8 @@ def _check_shape(body: bytes) -> None:
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if depth > _MAX_YAML_DEPTH:
-            raise status.bad_request(f"the YAML body nests deeper than {_MAX_YAML_DEPTH}")
+        if depth > MOST_DEEP:
+            raise status.bad_request(f"the YAML body nests deeper than {MOST_DEEP}")
 
 
 def encode(value: Any) -> bytes:

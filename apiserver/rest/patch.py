@@ -2,7 +2,8 @@
 
 For: `app`, which reads the media type; storages, which call `Patch.apply` on the live object.
 In: Content-Type and body. Out: a `Patch`, or 400, 413, 415, 422.
-Promises: RFC 6902 and RFC 7386 to the letter; a result that is no object is 422; the live object is never changed.
+Promises: RFC 6902 and RFC 7386 to the letter; a result that is no object, or too deep to be written, is 422; what
+`copy` multiplies is bounded, as kube-apiserver bounds it; the live object is never changed.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from enum import Enum
 from typing import Any
 
 import jsonpatch
+import orjson
 
 from apiserver.rest import negotiation, status
 
 MAX_OPERATIONS = 10_000
+MAX_COPIED_BYTES = status.MAX_BODY_BYTES
+"""What the copies of one JSON patch may add: each can double what the one before it made."""
 
 
 class PatchType(Enum):
@@ -84,14 +88,31 @@ def _check_operations(value: Any) -> None:
 
 def _json_patch(live: Mapping[str, Any], operations: list[Any]) -> dict[str, Any]:
     try:
-        result = jsonpatch.JsonPatch(operations).apply(copy.deepcopy(dict(live)))
+        result = _operated(copy.deepcopy(dict(live)), operations)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-        raise _unfit(str(error)) from error
-    except (TypeError, KeyError, ValueError, IndexError) as error:
+        raise _unfit(status.cut(str(error))) from error
+    except (TypeError, KeyError, ValueError, IndexError, AttributeError, RecursionError) as error:
         raise _unfit(f"an operation cannot be applied ({type(error).__name__})") from error
     if not isinstance(result, dict):
         raise _unfit("the patched document is not an object")
+    if negotiation.nests_too_deep(result):
+        raise _unfit(f"the patched document nests deeper than {negotiation.MOST_DEEP}")
     return result
+
+
+def _operated(document: Any, operations: list[Any]) -> Any:
+    """Apply all operations in place; those of a patch that copies one by one, counting."""
+    whole = jsonpatch.JsonPatch(operations)
+    if not any(operation.get("op") == "copy" for operation in operations):
+        return whole.apply(document, in_place=True)
+    copied = 0
+    for operation in operations:
+        if operation["op"] == "copy":
+            copied += len(orjson.dumps(jsonpatch.JsonPointer(operation["from"]).resolve(document)))
+            if copied > MAX_COPIED_BYTES:
+                raise status.too_large(f"the copies of a JSON patch may add at most {MAX_COPIED_BYTES} bytes")
+        document = jsonpatch.JsonPatch([operation]).apply(document, in_place=True)
+    return document
 
 
 def _unfit(why: str) -> status.Refusal:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from types import MappingProxyType
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from apiserver.rest import status
+from apiserver.rest.remembering import remembered
 from apiserver.rest.selectors import parse_fields
 
 _WRITE = frozenset({"dryRun", "fieldManager", "fieldValidation"})
@@ -128,7 +128,7 @@ def _segments(raw_path: bytes) -> tuple[str, ...]:
     return tuple(_segment(part) for part in trimmed.split(b"/"))
 
 
-@lru_cache(maxsize=16384)
+@remembered(16384)
 def _segment(part: bytes) -> str:
     if _PLAIN_SEGMENT.fullmatch(part):
         return part.decode("ascii")
@@ -175,7 +175,7 @@ def _collection_verb(verb: str, name: str, query: Mapping[str, str], *, resource
     return verb
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _parameters(raw_query: bytes) -> Mapping[str, str]:
     """Return the first value of each parameter, as kube-apiserver reads them."""
     if not raw_query:
@@ -194,7 +194,7 @@ def _parameters(raw_query: bytes) -> Mapping[str, str]:
     return MappingProxyType(out)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _known_parameters(verb: str, raw_query: bytes) -> Mapping[str, str]:
     known = QUERY_OF_VERB[verb]
     return MappingProxyType({key: value for key, value in _parameters(raw_query).items() if key in known})

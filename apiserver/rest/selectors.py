@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from apiserver.rest import status
+from apiserver.rest.remembering import remembered
 
 _KEY = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9.]*[A-Za-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _TERM = re.compile(
-    rf"\s*(?:(?P<absent>!)\s*)?(?P<key>{_KEY})\s*"
-    r"(?:(?P<set>notin|in)\s*\((?P<values>[^()]*)\)|(?P<op>==|=|!=|>|<)\s*(?P<value>[-A-Za-z0-9_.]*))?\s*(?:,|$)"
+    rf"\s*+(?:(?P<absent>!)\s*+)?(?P<key>{_KEY})\s*+"  # possessive: blanks are never given back and counted anew
+    r"(?:(?P<set>notin|in)\s*+\((?P<values>[^()]*)\)|(?P<op>==|=|!=|>|<)\s*+(?P<value>[-A-Za-z0-9_.]*+))?\s*+(?:,|$)"
 )
 
 
@@ -67,7 +67,7 @@ class LabelSelector:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def parse_labels(text: str) -> LabelSelector:
     """Parse a `labelSelector`; raises Refusal 400."""
     requirements = []
@@ -125,7 +125,7 @@ class FieldSelector:
         return next((term.value for term in self.terms if term.field == field and term.equal), "")
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def parse_fields(text: str) -> FieldSelector:
     """Parse a `fieldSelector`, in whose values commas and backslashes are escaped; raises Refusal 400."""
     terms = []

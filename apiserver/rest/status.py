@@ -3,7 +3,7 @@
 For: every module of the engine and every storage, which raise; `app`, which answers.
 In: what was refused and why. Out: a `meta/v1` Status with the code, reason, details and causes kubectl expects.
 Promises: one function a reason, so that code, reason and wording cannot drift apart; no body, header or token in a
-message; a `Retry-After` header whenever the details carry seconds.
+message, and of what a client sent only a beginning; a `Retry-After` header whenever the details carry seconds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from kube.errors import OperatorError
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 """kube-apiserver's limit on a request body."""
+_MOST_TEXT = 1024
+"""Characters of a message that may repeat what a client sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,11 @@ def qualified(resource: str, group: str) -> str:
     return f"{resource}.{group}" if group else resource
 
 
+def cut(text: str) -> str:
+    """Return what a message may repeat of a text."""
+    return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 3] + "..."
+
+
 def _details(resource: str, group: str, name: str, **more: Any) -> dict[str, Any]:
     details = {"name": name, "group": group, "kind": resource, **more}
     return {key: value for key, value in details.items() if value}
@@ -89,7 +96,7 @@ def _details(resource: str, group: str, name: str, **more: Any) -> dict[str, Any
 
 def bad_request(message: str) -> Refusal:
     """400: an undecodable body or option, a contradiction between path and body."""
-    return Refusal(400, "BadRequest", message)
+    return Refusal(400, "BadRequest", cut(message))
 
 
 def unauthorized() -> Refusal:
@@ -173,7 +180,7 @@ def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> Refusa
 def invalid_option(kind: str, field: str, value: object, why: str) -> Refusal:
     """422: a query or body option (`kind` is ListOptions, CreateOptions, ...) that cannot stand."""
     group = "meta.k8s.io"
-    return invalid(kind, group, "", [Cause("FieldValueInvalid", f"Invalid value: {value!r}: {why}", field)])
+    return invalid(kind, group, "", [Cause("FieldValueInvalid", f"Invalid value: {cut(repr(value))}: {why}", field)])
 
 
 def forbidden_option(kind: str, field: str, why: str) -> Refusal:

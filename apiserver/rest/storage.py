@@ -66,7 +66,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The outcome of an update or patch; `created` answers 201. `warnings` become `Warning` headers."""
+    """The outcome of an update or patch; `created` answers 201. `warnings`, plain texts, become `Warning` headers."""
 
     document: Document
     created: bool = False

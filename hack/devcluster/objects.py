@@ -187,10 +187,10 @@ class ObjectStorage:
             self._raise_invalid(as_str(meta.get("name")), causes)
         if not report.unknown or options.field_validation == "Ignore":
             return ()
-        texts = [f'unknown field \\"{path}\\"' for path in report.unknown]
+        texts = [f'unknown field "{path}"' for path in report.unknown]
         if options.field_validation != "Strict":
             return tuple(texts)
-        text = "strict decoding error: " + ", ".join(texts).replace("\\", "")
+        text = "strict decoding error: " + ", ".join(texts)
         if patching:
             raise status.invalid_option(self._kind.kind, "patch", "", text)
         raise status.bad_request(f"{self._kind.kind} in version {self._kind.version!r} cannot be handled: {text}")

@@ -10,7 +10,7 @@ import pytest
 
 from kube.connection import Answer, Connection
 from kube.credentials import Credentials, StaticCredentials
-from kube.errors import Unreachable
+from kube.errors import InvalidRequest, Unreachable
 from kube.requests import Request
 
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -70,3 +70,19 @@ def test_failures_of_the_wire_are_unreachable(error: Exception) -> None:
 
     with pytest.raises(Unreachable):
         asked(fail, Request(method="GET", path="/a", what="get a"))
+
+
+def test_a_request_that_is_too_long_for_an_address_is_told_apart() -> None:
+    request = Request(method="GET", path="/a", what="list a", query=(("labelSelector", "a," * 100_000),))
+    with pytest.raises(InvalidRequest, match=r"list a: URL .*too long"):
+        asked(lambda request: httpx.Response(200), request)
+
+    async def call() -> None:
+        source = StaticCredentials(Credentials(server="http://server/", token="t"))
+        transport = httpx.MockTransport(lambda request: httpx.Response(200))
+        connection = Connection(source, open_transport=lambda credentials, limit: transport)
+        with pytest.raises(InvalidRequest, match=r"list a: URL .*too long"):
+            await connection.call(request, deadline_s=5)
+        await connection.close()
+
+    asyncio.run(call())

@@ -173,6 +173,8 @@ def test_answers_are_remembered_by_the_whole_question() -> None:
         await clock.advance(10.1)
         await reviews.authorize(BOB, info)
         assert len(wire.requests) == 4
+        await reviews.authorize(BOB, parse("GET", b"/" + b"a" * 100_000, b""))
+        assert {len(key) for key in reviews._cache._answers} == {32}, "a path of a stranger is not kept"
 
     asyncio.run(test())
 

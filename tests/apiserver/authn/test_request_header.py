@@ -148,3 +148,10 @@ def test_every_mistake_is_named() -> None:
 def test_nobody_is_trusted_without_a_config_map() -> None:
     assert Trust() == NOBODY
     assert user_from_headers(pairs(("X-Remote-User", "admin")), NOBODY) is None
+
+
+def test_names_that_strangers_make_up_are_not_kept() -> None:
+    found = trust()
+    assert not found.looks_like_identity(b"x-" + b"a" * 10_000)
+    assert not found.looks_like_identity(b"accept")
+    assert list(found._known) == [b"accept"]

@@ -289,6 +289,10 @@ def test_unknown_fields(case: Case) -> None:
         assert refused["message"] == 'strict decoding error: unknown field "spec.colour"'
         warned = await server.ask("POST", case.path, body)
         assert warned.headers["warning"] == '299 - "unknown field \\"spec.colour\\""'
+        body["spec"] = {**case.spec, "co\r\nlour": "red", "c" * 1000: 1}
+        cut = await server.ask("PUT", f"{case.path}/a", body)
+        assert cut.headers["warning"].isprintable(), "as part of a header it would break the connection"
+        assert len(cut.headers["warning"]) < 300
         quiet = await server.ask("PUT", f"{case.path}/a?fieldValidation=Ignore", body)
         assert (quiet.code, quiet.headers.get("warning")) == (200, None)
 

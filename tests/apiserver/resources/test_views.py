@@ -156,8 +156,12 @@ def test_apply_without_create_only_updates() -> None:
                 sent.append(request.content)
 
         server.wire.faults.append(look)
-        await server.ok("PATCH", target, body, content_type=APPLY)
-        assert orjson.loads(sent[0])["metadata"]["uid"] == stored["metadata"]["uid"]
+        for claim in ({}, {"uid": ""}, {"uid": None}):
+            body = orjson.dumps(instance(**claim))
+            await server.ok("PATCH", target, body, content_type=APPLY)
+            assert orjson.loads(sent.pop())["metadata"]["uid"] == stored["metadata"]["uid"], claim
+        foreign = await server.ask("PATCH", target, orjson.dumps(instance(uid="other")), content_type=APPLY)
+        assert foreign.code in (409, 422)
 
     run(test)
 
@@ -242,7 +246,8 @@ def test_warnings_and_audit_pass_back() -> None:
 
         def answer(request: httpx.Request) -> httpx.Response:
             seen.append(request)
-            headers = [("warning", '299 - "a"'), ("warning", '299 - "b"'), ("retry-after", "7"), ("audit-id", "x1")]
+            warnings = [("warning", '299 - "a"'), ("warning", '299 - "größe 数"'.encode())]
+            headers: Any = [*warnings, ("retry-after", "7"), ("audit-id", "x1")]
             return httpx.Response(
                 429, headers=headers, json={"kind": "Status", "code": 429, "reason": "TooManyRequests"}
             )
@@ -252,7 +257,7 @@ def test_warnings_and_audit_pass_back() -> None:
         assert found.code == 429
         assert found.headers["retry-after"] == "7"
         assert found.headers["audit-id"] == "x1"
-        assert found.headers["warning"] == '299 - "a", 299 - "b"'
+        assert found.headers["warning"].encode("latin-1").decode() == '299 - "a", 299 - "größe 数"'
         (request,) = seen
         assert request.headers["audit-id"] == "x1"
         assert "x-remote-user" not in request.headers

@@ -6,9 +6,11 @@ import asyncio
 import logging
 from typing import Any
 
+import orjson
 import pytest
 
-from apiserver.rest.app import Limits, manager_of
+from apiserver.rest import app
+from apiserver.rest.app import Limits, manager_of, warning_value
 from apiserver.rest.options import WriteOptions
 from apiserver.rest.status import MAX_BODY_BYTES
 from apiserver.rest.storage import Call, Document
@@ -86,6 +88,7 @@ REFUSED: list[tuple[str, str, str, Any, str, int]] = [
     ("undeclared verb of a sub-resource", "DELETE", f"{BASE}/w/status", b"", "", 405),
     ("post to a name", "POST", f"{BASE}/w", widget("w"), "application/json", 405),
     ("unknown method", "BREW", f"{BASE}/w", b"", "", 405),
+    ("deletion in every namespace", "DELETE", "/apis/example.com/v1/widgets", b"", "", 405),
     ("create without namespace", "POST", "/apis/example.com/v1/widgets", widget("w"), "application/json", 404),
     ("broken body", "POST", BASE, b"{", "application/json", 400),
     ("empty body", "POST", BASE, b"", "application/json", 400),
@@ -172,7 +175,46 @@ def test_unexpected_errors_are_500_without_the_inside(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize(
-    ("agent", "want"), [("kubectl/v1.33 (linux)", "kubectl"), ("", "unknown"), ("x" * 200, "x" * 128)]
+    ("agent", "want"),
+    [
+        ("kubectl/v1.33 (linux)", "kubectl"),
+        ("", "unknown"),
+        ("x" * 200, "x" * 128),
+        ("a\tb/1", "ab"),
+        ("\x80\xff", "unknown"),
+        ("größe".encode().decode("latin-1"), "größe"),
+        ("ö".encode().decode("latin-1") * 100, "ö" * 64),
+    ],
 )
 def test_the_manager_of_a_client(agent: str, want: str) -> None:
     assert manager_of(agent) == want
+
+
+WARNINGS = [
+    ("plain", 'unknown field "a"', b'299 - "unknown field \\"a\\""'),
+    ("a line of its own", "a\r\nset-cookie: b", b'299 - "aset-cookie: b"'),
+    ("backslash", "a\\", b'299 - "a\\\\"'),
+    ("other letters", "größe", '299 - "größe"'.encode()),
+    ("long", "x" * 100_000, b'299 - "%b"' % (b"x" * 256)),
+]
+
+
+@pytest.mark.parametrize("row", WARNINGS, ids=lambda row: row[0])
+def test_what_a_warning_may_hold(row: tuple[str, str, bytes]) -> None:
+    assert warning_value(row[1]) == row[2]
+
+
+def test_a_body_that_comes_too_slowly_is_504(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "WRITE_DEADLINE_S", 0.05)
+    sent: list[Any] = []
+
+    async def dawdle() -> Any:
+        await asyncio.sleep(0.01)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "raw_path": BASE.encode(), "query_string": b"", "headers": []}
+    asyncio.run(serve(MemoryStorage([]))(scope, dawdle, send))
+    assert (sent[0]["status"], orjson.loads(sent[1]["body"])["reason"]) == (504, "Timeout")

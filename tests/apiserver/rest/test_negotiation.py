@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apiserver.rest.negotiation import View, decode, negotiate, repeated_fields
+from apiserver.rest.negotiation import MOST_DEEP, View, decode, negotiate, repeated_fields
 from apiserver.rest.status import Refusal
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -59,11 +59,20 @@ def test_nothing_left_is_406(row: tuple[str, str, str]) -> None:
     assert (refused.value.code, refused.value.reason) == (406, "NotAcceptable")
 
 
+def _nested(depth: int) -> object:
+    value: list[object] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
 BODIES = [
     ("json", b'{"a": 1}', "application/json", {"a": 1}),
     ("no type means json", b'{"a": 1}', "", {"a": 1}),
     ("charset", b'{"a": 1}', "application/json; charset=utf-8", {"a": 1}),
     ("yaml", b"a: 1\nd: 2026-01-01\n", "application/yaml", {"a": 1, "d": "2026-01-01"}),
+    ("yaml without a number", b"a: .nan", "application/yaml", {"a": None}),
+    ("as deep as allowed", b"[" * MOST_DEEP + b"]" * MOST_DEEP, "application/json", _nested(MOST_DEEP)),
 ]
 
 
@@ -77,12 +86,23 @@ BAD = [
     ("invalid UTF-8", b'{"a": "\xff\xfe"}', "application/json", 400),
     ("not a number", b'{"a": NaN}', "application/json", 400),
     ("deep nesting", b"[" * 100_000, "application/json", 400),
+    ("nesting that the parser takes", b'{"a":' * 1000 + b"1" + b"}" * 1000, "application/json", 400),
+    ("one level too deep", b"[" * (MOST_DEEP + 1) + b"]" * (MOST_DEEP + 1), "application/json", 400),
     ("empty", b"", "application/json", 400),
     ("broken yaml", b"a: [", "application/yaml", 400),
     ("yaml bomb", b"a: &a [x]\nb: [*a, *a]", "application/yaml", 400),
     ("yaml with python", b"!!python/object/apply:os.system [ls]", "application/yaml", 400),
     ("yaml with odd keys", b"{1: 2, [a]: 3}", "application/yaml", 400),
     ("yaml nests too deep", b"[" * 500_000, "application/yaml", 400),
+    ("yaml number of 5,000 digits", b"a: " + b"1" * 5000, "application/yaml", 400),
+    ("yaml tag that does not fit: int", b"a: !!int abc", "application/yaml", 400),
+    ("yaml tag that does not fit: empty int", b'a: !!int ""', "application/yaml", 400),
+    ("yaml tag that does not fit: float", b"a: !!float 1:2:x", "application/yaml", 400),
+    ("yaml tag that does not fit: bool", b"a: !!bool abc", "application/yaml", 400),
+    ("yaml tag that does not fit: timestamp", b"a: !!timestamp abc", "application/yaml", 400),
+    ("yaml timestamp that is none", b"a: !!timestamp 2001-99-99", "application/yaml", 400),
+    ("yaml timestamp", b"a: !!timestamp 2001-01-01", "application/yaml", 400),
+    ("yaml binary", b"a: !!binary aGk=", "application/yaml", 400),
     ("yaml too long", b"#" * (1024 * 1024 + 1), "application/yaml", 413),
     ("protobuf", b"k8s\x00", PROTOBUF, 415),
     ("form", b"a=b", "application/x-www-form-urlencoded", 415),

@@ -83,6 +83,11 @@ UNFIT = [
     ("index out of range", [{"op": "add", "path": "/l/9", "value": 1}]),
     ("replaces the document by a list", [{"op": "replace", "path": "", "value": []}]),
     ("path is a number", [{"op": "add", "path": 5, "value": 1}]),
+    ("copies itself into itself", [{"op": "copy", "from": "", "path": "/a"}] * 300),
+    ("copies what is not there", [{"op": "copy", "from": "/b", "path": "/c"}]),
+    ("copies from a number", [{"op": "copy", "from": 5, "path": "/c"}]),
+    ("copies from an object", [{"op": "copy", "from": {}, "path": "/c"}]),
+    ("copies from nowhere", [{"op": "copy", "path": "/c"}]),
 ]
 
 
@@ -92,3 +97,13 @@ def test_patches_that_do_not_fit_are_422(row: tuple[str, Any]) -> None:
     with pytest.raises(Refusal) as refused:
         patch.apply({"a": 1, "l": []})
     assert refused.value.code == 422
+
+
+def test_what_a_patch_copies_is_bounded() -> None:
+    doubling = [{"op": "add", "path": "/l", "value": ["x"]}, *[{"op": "copy", "from": "/l", "path": "/l/-"}] * 60]
+    patch = read(orjson.dumps(doubling), JSON, SUPPORTED)
+    with pytest.raises(Refusal) as refused:
+        patch.apply({})
+    assert (refused.value.code, refused.value.reason) == (413, "RequestEntityTooLarge")
+    few = [{"op": "copy", "from": "/l", "path": "/l/-"}, {"op": "test", "path": "/l/1", "value": ["x"]}]
+    assert read(orjson.dumps(few), JSON, SUPPORTED).apply({"l": ["x"]}) == {"l": ["x", ["x"]]}

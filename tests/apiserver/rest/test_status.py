@@ -63,3 +63,8 @@ def test_a_clash_of_a_generated_name_asks_to_try_again() -> None:
 def test_success_names_what_is_gone() -> None:
     document = status.success(name="n", group="", kind="pods", uid="u")
     assert (document["status"], document["details"]) == ("Success", {"name": "n", "kind": "pods", "uid": "u"})
+
+
+def test_a_message_repeats_a_beginning_of_what_was_sent() -> None:
+    assert len(status.bad_request("x" * 100_000).message) == 1024
+    assert len(status.invalid_option("DeleteOptions", "dryRun", "x" * 100_000, "no").message) < 2048

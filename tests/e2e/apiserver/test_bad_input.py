@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,21 +12,12 @@ import pytest
 
 from hack.controlplane.pki import Pki
 from hack.controlplane.replicas import Replicas
+from tests.builders.bad_input import ROWS, filled
 from tests.e2e.apiserver.objects import instance
 
 pytestmark = pytest.mark.timeout(240)
 KEY = {"kind": "InstanceSSHPublicKey", "metadata": {"name": "it"}, "spec": {"data": "ssh-ed25519 AAA"}}
 KINDS = ("instances", "instancesshpublickeys")
-DEEP = '{"apiVersion":"VERSION","kind":"KIND","spec":' + '{"a":' * 10_000 + "1" + "}" * 10_001
-WORDS = {
-    "TERMS": ",".join(f"k{number}!=v" for number in range(1000)),
-    "NAME300": "a" * 300,
-    "DEEP": DEEP,
-    "LONG": " " * 10_000_000,
-    "BYTE": "\udcff",
-}
-"""What stands in the rows for text that nobody wants to read."""
-ROWS = json.loads((Path(__file__).parents[2] / "rows" / "bad-input.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +48,11 @@ def collection(request: pytest.FixtureRequest, pair: Replicas, http: httpx.Clien
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_bad_input_gets_a_status(http: httpx.Client, pair: Replicas, collection: str, row: dict[str, Any]) -> None:
     kind = "Instance" if collection.endswith(KINDS[0]) else "InstanceSSHPublicKey"
-    words = {**WORDS, "VERSION": "worker.gpustack.ai/v1", "KIND": kind}
-    target, body = row["target"], row["body"]
-    for word, text in words.items():
-        target, body = target.replace(word, text), body.replace(word, text)
+    target, body = filled(row, version="worker.gpustack.ai/v1", kind=kind)
     answer = http.request(
         row["method"],
         collection + target,
-        content=body.encode("utf-8", "surrogateescape") or None,
+        content=body or None,
         headers={"content-type": row["contentType"]},
     )
     told = json.loads(answer.content)
