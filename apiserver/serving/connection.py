@@ -8,13 +8,15 @@ Promises:
 - a head has `HEAD_S` seconds and `HEAD_BYTES`; a connection without a request has `keep_alive_s`;
 - an answer given before the request's body was read ends the connection, after a short wait for the client to stop
   sending, else the reset would take the answer away;
-- of connections that wait for nothing the longest idle goes when there are more than the listener allows.
+- of connections that wait for nothing the longest idle goes when there are more than the listener allows;
+- a connection is ended between two requests only: one whose first byte has reached this machine is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import select
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +33,9 @@ HEAD_S = 15.0
 HEAD_BYTES = 128 * 1024
 """A user with a thousand groups fits."""
 LINGER_S = 2.0
+FIRST_REQUEST_S = 1.0
+"""How long a client that has just connected to a server that leaves may take to ask."""
+_AGAIN_S = 0.02
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +80,13 @@ class Connection(HttpToolsProtocol):
         self._refusal = ""
         self._head_timer: asyncio.TimerHandle | None = None
         self._waits_until = 0.0
+        self._made_at = 0.0
+        self._has_asked = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn's own
         """Read the peer's certificate; wait for a request."""
         super().connection_made(transport)
+        self._made_at = self.loop.time()
         peer = peer_of(transport.get_extra_info("ssl_object"))
         self._extensions = {PEER: peer} if peer is not None else {}
         self._wait_for_request()
@@ -127,6 +135,7 @@ class Connection(HttpToolsProtocol):
         if self._refusal:
             raise Refused(self._refusal)
         self._idle.discard(self)
+        self._has_asked = True
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -150,6 +159,33 @@ class Connection(HttpToolsProtocol):
         self.transport.write(head + str(len(body)).encode() + b"\r\n\r\n" + body)
         self.transport.close()
 
+    def shutdown(self) -> None:
+        """End the connection if nobody asks anything on it; called until it is gone."""
+        if not self._is_waiting():
+            self.cycle.keep_alive = False
+        elif self._is_idle() and (self._has_asked or self.loop.time() > self._made_at + FIRST_REQUEST_S):
+            self.transport.close()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection that waited long enough."""
+        if self._has_arrived():
+            self.timeout_keep_alive_task = self.loop.call_later(_AGAIN_S, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _is_idle(self) -> bool:
+        """Say whether no request has begun, be it with a byte that was not read yet."""
+        return self._head_done and not self._has_arrived()
+
+    def _has_arrived(self) -> bool:
+        """Say whether the kernel holds bytes for us; `select` would not take the numbers of thousands of sockets."""
+        taken = self.transport.get_extra_info("socket")
+        if taken is None or taken.fileno() < 0:
+            return False  # it is gone already
+        waiting = select.poll()
+        waiting.register(taken.fileno(), select.POLLIN)
+        return bool(waiting.poll(0))
+
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         super().on_response_complete()
@@ -158,7 +194,11 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         async def answer(scope: Any, receive: Any, send: Any) -> None:
-            await app(scope, receive, _Answer(cycle, send, self._closing).send)
+            try:
+                await app(scope, receive, _Answer(cycle, send, self._closing).send)
+            except asyncio.CancelledError:  # given up on at the end of a shutdown: no fault of the application
+                cycle.disconnected = True
+                self.transport.abort()
 
         super()._start_asgi_task(cycle, answer)
 

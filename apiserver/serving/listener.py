@@ -2,7 +2,8 @@
 
 For: whoever assembles the server, `shutdown`. In: an ASGI application, a TLS context, an address. Out: served requests.
 Promises: HTTP/1.1 with keep-alive of two minutes (a shorter one loses requests of Go clients to a race); dead peers are
-found by TCP keep-alive and user time-out; handshakes and goodbyes have deadlines; the number of connections is bounded.
+found by TCP keep-alive and user time-out; handshakes and goodbyes have deadlines; the number of connections is bounded;
+after `stop_accepting` who has asked still gets a whole answer, until `finish` gives up.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ HANDSHAKE_S = 10.0
 GOODBYE_S = 5.0
 MOST_CONNECTIONS = 4096
 _BACKLOG = 4096
+_LOOK_S = 0.02
 _TCP = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000))
 
 
@@ -83,6 +85,7 @@ class Listener:
         self._bound = bound
         self._tls = tls
         self._closing = closing
+        self._stopped = False
         self._state = ServerState()
         self._idle = Idle(most_connections)
         self._server: asyncio.Server | None = None
@@ -113,7 +116,7 @@ class Listener:
     async def open(self) -> None:
         """Begin to accept."""
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._config, self._state, idle=self._idle, closing=self._closing),
+            lambda: Connection(self._config, self._state, idle=self._idle, closing=self._is_closing),
             sock=self._bound,
             ssl=self._tls,
             backlog=_BACKLOG,
@@ -121,18 +124,27 @@ class Listener:
             ssl_shutdown_timeout=GOODBYE_S,
         )
 
+    def _is_closing(self) -> bool:
+        return self._stopped or self._closing()
+
     def stop_accepting(self) -> None:
         """Close the listening socket; idle connections end now, others after their answer."""
+        self._stopped = True
         if self._server is not None:
             self._server.close()
+        self._end_idle()
+
+    def _end_idle(self) -> None:
         for connection in tuple(self._state.connections):
             connection.shutdown()
 
     async def finish(self, within_s: float) -> None:
-        """Wait for requests under way; cut off what is left."""
-        tasks = set(self._state.tasks)
-        if tasks:
-            await asyncio.wait(tasks, timeout=within_s)
+        """Wait until everybody has the whole answer and is gone; cut off what is left."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        while self._state.connections and loop.time() < until:
+            await asyncio.sleep(_LOOK_S)
+            self._end_idle()
         for task in tuple(self._state.tasks):
             task.cancel()
         for connection in tuple(self._state.connections):
