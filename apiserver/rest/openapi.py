@@ -3,7 +3,9 @@
 For: the devcluster and the aggregated server. In: the catalog, documents that others wrote. Out: `/openapi/v2`,
 `/openapi/v3` and one v3 document per group version; all of them in one for people.
 Promises: every kind, its operations and what they take are named, so that kubectl knows that the server validates
-fields; a schema is shown as the resource gives it; a kind without one says so.
+fields; a schema is shown as the resource gives it; a kind without one says so; a document is made once for each state
+of what it describes, since everybody may ask; one that is asked for by its hash may be kept for ever, an old hash leads
+to the new one.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from apiserver.rest import openapi_v2, status
 from apiserver.rest.negotiation import clauses, encode
 from apiserver.rest.openapi_v2 import ON_COLLECTIONS, ON_OBJECTS, Actions, definition_name, gvk_of
 from apiserver.rest.request_info import RequestInfo
-from apiserver.rest.responses import Receive, Send, send_bytes
+from apiserver.rest.responses import NO_CACHE, Receive, Send, send_bytes
 from apiserver.rest.storage import Catalog, Resource, User
 
 _ROOT = "/openapi/v3"
+_QUOTE = '"'
+_FOR_EVER = (b"cache-control", b"public, immutable, max-age=31536000")
 _FIELD_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
 _WRITES = frozenset({"post", "put", "patch"})
 
@@ -38,6 +42,8 @@ class OpenApi:
         self._version = version
         self._bases = bases
         self._known: Mapping[str, Mapping[str, Any]] = {}
+        self._made: dict[str, tuple[bytes, str]] = {}
+        self._made_of: tuple[int, Mapping[str, Any]] = (-1, self._known)
 
     async def serve(
         self, info: RequestInfo, user: User, scope: Mapping[str, Any], receive: Receive, send: Send
@@ -52,15 +58,32 @@ class OpenApi:
             raise status.not_acceptable(("application/json",))
         if self._bases is not None:
             self._known = await self._bases()
-        document = self._document(info.path)
-        if document is None:
+        found = self._found(info.path)
+        if found is None:
             raise status.path_not_found()
-        body = encode(document)
-        etag = _etag(body)
+        (body, etag), asked = found, info.query.get("hash", "")
+        if asked and asked != etag.strip(_QUOTE) and info.path.startswith(_ROOT + "/"):
+            await _send_elsewhere(send, f"{info.path}?hash={etag.strip(_QUOTE)}")
+            return
         if etag.encode() in headers.get(b"if-none-match", b""):
             await send_bytes(send, b"", code=304, headers=[(b"etag", etag.encode())])
             return
-        await send_bytes(send, body, headers=[(b"etag", etag.encode()), (b"vary", b"Accept")])
+        headers_of_it = [(b"etag", etag.encode()), (b"vary", b"Accept"), *((_FOR_EVER,) if asked else ())]
+        await send_bytes(send, body, headers=headers_of_it)
+
+    def _found(self, path: str) -> tuple[bytes, str] | None:
+        """Return a document and its ETag, made anew only when what it describes has changed."""
+        generation, known = self._made_of
+        if generation != self._catalog.generation or known is not self._known:
+            self._made_of = (self._catalog.generation, self._known)
+            self._made = {}
+        if path not in self._made:
+            document = self._document(path)
+            if document is None:
+                return None
+            body = encode(document)
+            self._made[path] = (body, _etag(body))
+        return self._made[path]
 
     def combined(self) -> dict[str, Any]:
         """Return the documents of all group versions as one."""
@@ -92,7 +115,8 @@ class OpenApi:
         return list(dict.fromkeys(_key(resource) for resource in self._catalog.all()))
 
     def _hash(self, key: str) -> str:
-        return _etag(encode(self._group_document(key))).strip('"')
+        found = self._found(f"{_ROOT}/{key}")
+        return found[1].strip(_QUOTE) if found is not None else ""
 
     def _group_document(self, key: str) -> dict[str, Any]:
         resources = [resource for resource in self._catalog.all() if _key(resource) == key]
@@ -124,6 +148,10 @@ def _with_metadata(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a kind's schema whose metadata is described, as `kubectl explain` shows it."""
     described = {"allOf": [{"$ref": f"#/components/schemas/{_META_OBJECT}"}], "default": {}}
     return {**schema, "properties": {**schema.get("properties", {}), "metadata": described}}
+
+
+async def _send_elsewhere(send: Send, location: str) -> None:
+    await send_bytes(send, b"", code=301, headers=[(b"location", location.encode()), NO_CACHE])
 
 
 def _etag(body: bytes) -> str:
