@@ -17,6 +17,7 @@ import orjson
 
 from api.problems import Fault, Problem
 from apiserver.rest import status
+from apiserver.rest.negotiation import decode_json
 from apiserver.rest.status import Cause, Refusal
 from apiserver.webhooks.patches import Operation
 from nodefeature.fields import as_map, as_str, at, is_deleting, name_of
@@ -66,10 +67,7 @@ ALLOWED = Answer()
 
 def read(body: bytes) -> Request:
     """Return the question of a body; raises Refusal 400 when it is none that can be answered."""
-    try:
-        review = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise status.bad_request(f"the body is not JSON: {error}") from error
+    review = decode_json(body)
     version, kind = as_str(at(review, "apiVersion")), as_str(at(review, "kind"))
     if (version, kind) != (API_VERSION, "AdmissionReview"):
         raise status.bad_request(f"expected AdmissionReview of {API_VERSION}, found {kind!r} of {version!r}"[:256])

@@ -25,7 +25,11 @@ from nodefeature.kinds import Kind
 MAX_BODY_BYTES = 2 * status.MAX_BODY_BYTES + 1024 * 1024
 """Two objects of the largest size a client may send, and what is said about them."""
 DEADLINE_S = TIMEOUT_S - 1.0
+BODY_S = 5.0
+"""How long a question may take to come."""
 MOST_IN_FLIGHT = 400
+MOST_BYTES = 96 * 1024 * 1024
+"""Of all questions in flight together."""
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +60,7 @@ class Webhooks:
         self._world = world
         self._fault = fault
         self._in_flight = 0
+        self._bytes = 0
         self._seconds = Histogram(
             "apiserver_webhook_duration_seconds",
             "Time from a question to its answer.",
@@ -86,10 +91,13 @@ class Webhooks:
             raise status.unavailable(f"webhooks are starting: {why}")
         if self._in_flight >= MOST_IN_FLIGHT:
             raise status.too_many_requests("too many questions in flight")
+        size = _announced(scope)
+        if self._bytes + size > MOST_BYTES:
+            raise status.too_many_requests("too many long questions in flight")
         self._in_flight += 1
+        self._bytes += size
         try:
-            announced = dict(scope["headers"]).get(b"content-length", b"")
-            request = review.read(await read_body(receive, limit=MAX_BODY_BYTES, announced=announced))
+            request = review.read(await _body_of(scope, receive))
             loop = asyncio.get_running_loop()
             asked = loop.time()
             answer = await self._judge(path, request)
@@ -98,6 +106,7 @@ class Webhooks:
             return review.write(request.uid, answer)
         finally:
             self._in_flight -= 1
+            self._bytes -= size
 
     async def _judge(self, path: str, request: Request) -> Answer:
         kind, handler = HANDLERS[path]
@@ -113,3 +122,19 @@ class Webhooks:
             extra = {"kind": kind.kind, "object": f"{request.namespace}/{request.name}", "reason": path}
             log.exception("webhook failed", extra=extra)
             return review.retry("the webhook failed; its log says why")
+
+
+def _announced(scope: Scope) -> int:
+    """Return how long a body says it is; as long as it may be, when it says nothing."""
+    text = dict(scope["headers"]).get(b"content-length", b"")
+    return min(int(text), MAX_BODY_BYTES) if text.isdigit() else MAX_BODY_BYTES
+
+
+async def _body_of(scope: Scope, receive: Receive) -> bytes:
+    """Read a question; one that dawdles would keep its place from those of kube-apiserver: nobody needs credentials."""
+    announced = dict(scope["headers"]).get(b"content-length", b"")
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await read_body(receive, limit=MAX_BODY_BYTES, announced=announced)
+    except TimeoutError as error:
+        raise status.timed_out("the question did not come in time") from error

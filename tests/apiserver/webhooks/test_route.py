@@ -88,8 +88,20 @@ def test_a_refusal_on_the_wire() -> None:
         ({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}, 400),
         ({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": 7}}, 400),
         (b"x" * (MAX_BODY_BYTES + 1), 413),
+        (orjson.dumps(asked("DEEP")).replace(b'"DEEP"', b'{"a":' * 1000 + b"1" + b"}" * 1000), 400),
     ],
-    ids=["nothing", "cut", "a list", "null", "an unknown version", "another kind", "no request", "no uid", "too large"],
+    ids=[
+        "nothing",
+        "cut",
+        "a list",
+        "null",
+        "an unknown version",
+        "another kind",
+        "no request",
+        "no uid",
+        "too large",
+        "nested 1,000 deep",
+    ],
 )
 def test_what_is_no_question(body: Any, code: int) -> None:
     found, answer = ask(POD, body)
@@ -145,6 +157,35 @@ def test_an_object_of_three_megabytes() -> None:
     obj = pod([{"asks": {"nvidia.com/gpu": "1"}}], annotations={"blob": "x" * (3 << 20)})
     code, answer = ask(POD_RULES, asked(obj), world=DictWorld(*POOLS["80Gi"]))
     assert (code, answer["response"]["allowed"]) == (200, True)
+
+
+def test_a_question_that_dawdles_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "BODY_S", 0.05)
+    monkeypatch.setattr(route, "MOST_IN_FLIGHT", 1)
+    hooks = Webhooks(DictWorld(), fault=lambda: "", registry=CollectorRegistry())
+    sent: list[Any] = []
+
+    async def dawdle() -> Any:
+        await asyncio.sleep(0.01)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def test() -> None:
+        for _ in range(2):
+            await hooks({"type": "http", "method": "POST", "raw_path": POD.encode(), "headers": []}, dawdle, send)
+
+    asyncio.run(test())
+    assert [message["status"] for message in sent if "status" in message] == [504, 504]
+
+
+def test_long_questions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "MOST_BYTES", 1000)
+    question = asked(pod([{}]))
+    assert len(orjson.dumps(question)) < 1000
+    assert ask(POD, question)[0] == 200
+    assert ask(POD, asked(pod([{}]), name="p" * 2000))[0] == 429
 
 
 def test_other_methods_and_a_start_are_refused() -> None:
