@@ -45,12 +45,14 @@ class CertificateKeeper:
         self._clock = clock
         self._rng = rng
         self._jitter = rng.random()
+        self._last: Certificates | None = None
 
     async def ensure(self) -> Certificates:
         """Return what the Secret holds, after any step that is due now."""
         while True:
             try:
-                return await self._ensure_once()
+                self._last = await self._ensure_once()
+                return self._last
             except (Conflict, AlreadyExists):
                 await self._clock.sleep(self._rng.uniform(0.05, 0.5))  # another replica was faster: read what it wrote
 
@@ -75,15 +77,15 @@ class CertificateKeeper:
         try:
             secret = await self._client.get(SECRET, self._name, self._namespace)
         except NotFound:
-            made = first(self._names, now)
+            made = first(self._names, now, lost=self._last)
             await self._client.create(SECRET, self._secret(made))
             log.info("certificates created", extra={"object": self._place()})
             return made
         have = from_data(as_map(secret.get("data")))
-        wanted = first(self._names, now) if have is None else next_step(have, self._names, now, self._jitter)
-        if wanted is None and have is not None:
+        due = next_step(have, self._names, now, self._jitter) if have is not None else None
+        if have is not None and due is None:
             return have
-        made = wanted or first(self._names, now)
+        made = due or first(self._names, now, lost=self._last)
         await self._client.update(SECRET, {**secret, "data": made.to_data()})
         log.info(
             "certificates changed", extra={"object": self._place(), "reason": "unreadable" if have is None else "due"}

@@ -6,7 +6,8 @@ new CA published beside the old one -> leaf issued by the new one -> old CA with
 Promises:
 - a leaf is renewed at two thirds of its life, later by at most a twentieth (jitter keeps replicas apart);
 - at every moment the leaf in use verifies against what was published `SPREAD` before;
-- what cannot be read is replaced as a whole.
+- what cannot be read is replaced as a whole; whoever knows what was there keeps its CA published, because other
+  replicas show its leaf until they look again.
 """
 
 from __future__ import annotations
@@ -77,10 +78,11 @@ def from_data(data: Mapping[str, object]) -> Certificates | None:
         return None
 
 
-def first(names: tuple[str, ...], now: datetime) -> Certificates:
-    """Make everything new."""
+def first(names: tuple[str, ...], now: datetime, *, lost: Certificates | None = None) -> Certificates:
+    """Make everything new. `lost` is what was in use before, when that is known."""
     signer = new_authority(AUTHORITY, now)
-    return Certificates(trust=(signer.certificate,), signer=signer, leaf=issue_leaf(signer, names, now))
+    trust = (signer.certificate, lost.signer.certificate) if lost is not None else (signer.certificate,)
+    return Certificates(trust=trust, signer=signer, leaf=issue_leaf(signer, names, now))
 
 
 def next_step(have: Certificates, names: tuple[str, ...], now: datetime, jitter: float) -> Certificates | None:

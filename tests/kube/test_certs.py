@@ -153,6 +153,28 @@ def test_a_keeper_reports_changes_and_outlives_an_unreachable_server() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("loss", ["deleted", "unreadable"])
+def test_a_lost_secret_leaves_the_other_replicas_trusted(loss: str) -> None:
+    async def scenario() -> None:
+        api, clock = FakeApi(), VirtualClock(NOW)
+        one, other = keeper(api, clock, 1), keeper(api, clock, 2)
+        await one.ensure()
+        shown = await other.ensure()
+        if loss == "deleted":
+            del api.objects[f"{SECRETS}/gpustack-operator-tls"]
+        else:
+            api.objects[f"{SECRETS}/gpustack-operator-tls"]["data"] = None
+        made = await one.ensure()
+        assert made.leaf != shown.leaf
+        assert verifies(made.leaf, made.bundle, NOW)
+        assert verifies(shown.leaf, made.bundle, NOW), "the other replica shows it until it looks again"
+        assert await other.ensure() == made
+        clock.jump_wall(SPREAD.total_seconds())
+        assert (await one.ensure()).trust == (made.signer.certificate,)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.component
 def test_a_swap_is_seen_by_the_next_handshake() -> None:
     async def scenario() -> None:
