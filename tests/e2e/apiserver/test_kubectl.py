@@ -257,8 +257,12 @@ def test_can_i(pair: Replicas, namespace: str) -> None:
 
 @row("logs, exec, port-forward", "work on Pods only; kubectl says so")
 def test_commands_for_pods(pair: Replicas, three: str) -> None:
-    for words in (("logs", f"{RESOURCE}/a"), ("port-forward", f"{RESOURCE}/a", "1:1")):
-        done = pair.run_kubectl(*words, "-n", three)
+    for words in (
+        ("logs", f"{RESOURCE}/a"),
+        ("exec", f"{RESOURCE}/a", "--", "true"),
+        ("port-forward", f"{RESOURCE}/a", "1:1"),
+    ):
+        done = pair.run_kubectl(words[0], "-n", three, *words[1:])
         assert done.returncode, words
         assert "panic" not in done.stderr
 
