@@ -13,7 +13,7 @@ from typing import Any
 
 from apiserver.rest import status
 from apiserver.rest.patch import PatchType
-from nodefeature.fields import as_list, as_map, as_maps
+from nodefeature.fields import as_list, as_map, as_maps, as_str
 
 SUPPORTED = (PatchType.JSON, PatchType.MERGE, PatchType.APPLY)
 _MERGED = ("finalizers", "ownerReferences")
@@ -50,9 +50,12 @@ def merged(patch: Mapping[str, Any], live_metadata: Mapping[str, Any]) -> dict[s
         stored = as_list(live_metadata.get("finalizers"))
         metadata["finalizers"] = [*stored, *(item for item in metadata["finalizers"] if item not in stored)]
     if isinstance(metadata.get("ownerReferences"), list):
-        owners = {owner.get("uid"): owner for owner in as_maps(live_metadata.get("ownerReferences"))}
-        for owner in as_maps(metadata["ownerReferences"]):
-            owners[owner.get("uid")] = {**owners.get(owner.get("uid"), {}), **owner}
+        owners = {as_str(owner.get("uid")): owner for owner in as_maps(live_metadata.get("ownerReferences"))}
+        for owner in metadata["ownerReferences"]:
+            uid = as_str(as_map(owner).get("uid"))
+            if not uid:
+                raise status.bad_request("metadata.ownerReferences: an owner is known by its uid, which is missing")
+            owners[uid] = {**owners.get(uid, {}), **owner}
         metadata["ownerReferences"] = list(owners.values())
     metadata.setdefault("resourceVersion", live_metadata.get("resourceVersion"))
     return {**patch, "metadata": metadata}
