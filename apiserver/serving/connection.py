@@ -9,7 +9,8 @@ Promises:
 - an answer given before the request's body was read ends the connection, after a short wait for the client to stop
   sending, else the reset would take the answer away;
 - of connections that wait for nothing the longest idle goes when there are more than the listener allows;
-- a connection is ended between two requests only: one whose first byte has reached this machine is answered.
+- at a shutdown and after its idle time a connection is ended between two requests only: one whose first byte has
+  reached this machine is answered.
 """
 
 from __future__ import annotations
