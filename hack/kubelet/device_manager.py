@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -45,6 +46,8 @@ class Endpoint:
     unhealthy: set[str] = field(default_factory=set)
     lists: int = 0
     """Device lists heard."""
+    heard: float = 0.0
+    """When the newest of them came, by the monotonic clock."""
     fault: str = ""
 
 
@@ -204,6 +207,7 @@ class DeviceManager:
         try:
             async for answer in client.list_and_watch():
                 endpoint.lists += 1
+                endpoint.heard = time.monotonic()
                 endpoint.healthy = {d.ID for d in answer.devices if d.health == "Healthy"}
                 endpoint.unhealthy = {d.ID for d in answer.devices if d.health != "Healthy"}
                 self._save()

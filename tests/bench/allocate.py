@@ -2,13 +2,15 @@
 
 For: `make bench-agent`. In: a folder. Out: figures.
 The node: 16 cards of 128 slices, 200 Pods that hold one slice each; the kubelet lists all of them at every question.
-The API server is in memory, so what is measured is the agent and its sockets; kubelet and agent share one thread.
-The peer: an Allocate that answers nothing, on a socket of its own in the same process, called in turn with ours: what
-gRPC costs here and now.
+The API server is in memory and the kubelet a process of its own, so what is measured is the agent and its sockets.
+The peer: an Allocate that answers nothing, on a socket of its own in the agent's process, called in turn with ours:
+what gRPC costs here and now.
 """
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,9 +19,11 @@ import grpc
 
 from devicemanager.kubelet.methods import Context, plugin_handler
 from devicemanager.proto import deviceplugin_pb2 as messages
-from hack.kubelet.wire import PluginClient, serve
-from nodefeature.fields import uid_of
+from hack.kubelet.wire import serve
+from kube.reconciler import Object
+from nodefeature.fields import name_of, namespace_of, uid_of
 from nodefeature.kinds import DEVICES, POD
+from tests.bench.far_kubelet import FarKubelet, far_kubelet
 from tests.bench.figures import Figure, p50, p99, times
 from tests.builders.agent_cards import T4, sliceable
 from tests.builders.agent_world import NODE_NAME, AgentWorld, claiming, pod
@@ -27,78 +31,82 @@ from tests.builders.agent_world import NODE_NAME, AgentWorld, claiming, pod
 PODS = 200
 CARDS = 16
 _SLICED = "nvidia.com/gpu.sliced"
+_PLUGINS = 5
+_CLAIM = claiming(sliced=1, sliced_units=16_000)
+_APART_S = 0.03
+"""Lone changes are measured: a second one inside the plugin's window waits for its end."""
 
 
 async def measure(root: Path, rounds: int = 300) -> list[Figure]:
     """Return the figures of one node."""
-    async with AgentWorld(root, sliceable(CARDS, slices=128)) as world:
-        for number in range(PODS):
-            await world.run_pod(pod(f"held-{number}", claiming(sliced=1, sliced_units=16_000), age=number))
-        await world.settled()
-        return [*await _allocations(world, rounds), *await _lists(world, rounds)]
+    async with far_kubelet(root / "kubelet") as kubelet:
+        world = AgentWorld(root, sliceable(CARDS, slices=128))
+        await world.start_agent(registered=False)
+        try:
+            await kubelet.served(_PLUGINS)
+            for number in range(PODS):
+                await _run(world, kubelet, pod(f"held-{number}", _CLAIM, age=number))
+            await world.settled()
+            gc.collect()
+            gc.freeze()  # as the agent does once its caches have synced
+            return [*await _allocations(world, kubelet, rounds), *await _lists(world, kubelet, rounds)]
+        finally:
+            await world.kill_agent()
 
 
-async def _allocations(world: AgentWorld, rounds: int) -> list[Figure]:
-    endpoint = world.kubelet.devices.endpoints[_SLICED]
+async def _run(world: AgentWorld, kubelet: FarKubelet, raw: Object) -> None:
+    world.api.add(POD, raw)
+    status = await kubelet.admit(raw)
+    assert status["phase"] == "Running", status
+    world.api.edit(POD, name_of(raw), {"status": status}, namespace_of(raw))
+
+
+async def _allocations(world: AgentWorld, kubelet: FarKubelet, rounds: int) -> list[Figure]:
     assert world.agent is not None
-    assert endpoint.client is not None
-    server = await serve(world.root / "peer.sock", _empty_plugin())
-    peer = PluginClient(world.root / "peer.sock")
+    plugin, empty = world.kubelet.devices.folder / "nvidia.sliced.sock", world.root / "peer.sock"
+    server = await serve(empty, _empty_plugin())
     ours: list[float] = []
     busy: list[float] = []
-    empty: list[float] = []
+    peer: list[float] = []
     writes = world.agent.publisher.writes
     for number in range(rounds):
-        raw = pod(f"new-{number}", claiming(sliced=1, sliced_units=16_000), age=1000 + number)
+        raw = pod(f"new-{number}", _CLAIM, age=1000 + number)
         world.api.add(POD, raw)
-        world.kubelet.pods[uid_of(raw)] = world.api.get(POD, f"new-{number}", "default") or {}
+        await kubelet.know(raw)
         await world.settled()
-        used = {text for ids in world.kubelet.devices.given.values() for text in ids}
-        card = f"{T4}:GPU-{2 + number % (CARDS - 2)}:"
-        token = next(text for text in sorted(endpoint.healthy - used) if text.startswith(card))
-        empty.append(await _timed(peer, token))
+        token = await kubelet.free_token(_SLICED, f"{T4}:GPU-{2 + number % (CARDS - 2)}:")
+        peer.append(1000 * await kubelet.allocate(empty, token))
         began = time.process_time()
-        ours.append(await _timed(endpoint.client, token))
-        busy.append((time.process_time() - began) * 1000)
+        ours.append(1000 * await kubelet.allocate(plugin, token))
+        busy.append(1000 * (time.process_time() - began))
         await world.settled()
-        world.kubelet.remove(uid_of(raw))
+        await kubelet.forget(uid_of(raw))
         world.api.remove(POD, f"new-{number}", "default")
         await world.settled()
     writes = world.agent.publisher.writes - writes
-    await peer.close()
     await server.stop(None)
     return [
         times(f"Allocate, {CARDS} cards, {PODS} Pods", ours, at_most_ms=10),
-        times("  of it processor time, the kubelet's listing included", busy),
-        times("  beside it: an empty Allocate", empty),
-        Figure("  ratio", f"p50 {p50(ours) / p50(empty):.1f}, p99 {p99(ours) / p99(empty):.1f}"),
+        times("  of it processor time of the agent", busy),
+        times("  beside it: an empty Allocate", peer),
+        Figure("  ratio", f"p50 {p50(ours) / p50(peer):.1f}, p99 {p99(ours) / p99(peer):.1f}"),
         _at_most("status writes for one Pod's coming and going", writes / rounds, 2),
     ]
 
 
-async def _lists(world: AgentWorld, rounds: int) -> list[Figure]:
+async def _lists(world: AgentWorld, kubelet: FarKubelet, rounds: int) -> list[Figure]:
     """Turn a card unhealthy and well again; each time its plugin must say so."""
-    endpoint = world.kubelet.devices.endpoints[_SLICED]
     found = []
     for number in range(rounds):
         spec = (world.api.get(DEVICES, NODE_NAME) or {})["spec"]
-        ill = number % 2 == 0
-        spec["groups"][0]["accelerators"][0]["status"]["unhealthy"] = ill
-        world.kubelet.devices.changed.clear()
-        started = time.perf_counter()
+        healthy = number % 2 == 1
+        spec["groups"][0]["accelerators"][0]["status"]["unhealthy"] = not healthy
+        await asyncio.sleep(_APART_S)
+        started = time.monotonic()
         world.api.edit(DEVICES, NODE_NAME, {"spec": spec})
-        while (f"{T4}:GPU-0:0000" in endpoint.unhealthy) != ill:
-            await world.kubelet.devices.changed.wait()
-            world.kubelet.devices.changed.clear()
-        found.append((time.perf_counter() - started) * 1000)
+        found.append(1000 * (await kubelet.hears(_SLICED, f"{T4}:GPU-0:0000", healthy=healthy) - started))
         await world.settled()
     return [times("device list at the kubelet after a change", found, at_most_ms=50)]
-
-
-async def _timed(client: PluginClient, token: str) -> float:
-    started = time.perf_counter()
-    await client.allocate([token])
-    return (time.perf_counter() - started) * 1000
 
 
 def _at_most(what: str, found: float, most: float) -> Figure:
