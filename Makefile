@@ -83,7 +83,7 @@ E2E ?= tests/protocol tests/e2e/chain tests/e2e/test_client.py tests/e2e/test_co
 .PHONY: e2e
 e2e: setup ## Test on a real control plane, building it when needed (needs Go; E2E=tests/e2e/apiserver for another part)
 	@$(BIN)/python -m hack.controlplane build
-	@PROTOCOL_SERVERS=kube-apiserver,view-of-kube-apiserver $(BIN)/python -m pytest -n 2 --dist loadgroup $(E2E)
+	@PROTOCOL_SERVERS=kube-apiserver,view-of-kube-apiserver $(BIN)/python -m pytest -n 2 --dist loadscope $(E2E)
 
 .PHONY: bench-chain
 bench-chain: setup ## Measure the chain at 100, 1,000 and 5,000 nodes (SIZES="100 1000"; ENGINE=real: on a real control plane)

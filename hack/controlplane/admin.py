@@ -107,9 +107,12 @@ class Admin:
         path = path_of(kind, name, namespace, subresource)
         return self._send("PATCH", path, body=patch, content_type="application/merge-patch+json")
 
-    def delete(self, kind: Kind, name: str, namespace: str = "", *, grace_s: int | None = None) -> None:
-        """Ask for an object's deletion; an absent one is fine."""
+    def delete(
+        self, kind: Kind, name: str, namespace: str = "", *, grace_s: int | None = None, propagation: str = ""
+    ) -> None:
+        """Ask for an object's deletion; an absent one is fine. `propagation`: what becomes of those it owns."""
         options = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
+        options |= {"propagationPolicy": propagation} if propagation else {}
         try:
             self._send("DELETE", path_of(kind, name, namespace), options=options)
         except RequestError as error:
@@ -124,13 +127,18 @@ class Admin:
         options |= {"resourceVersion": since} if since else {}
         options |= {"fieldSelector": f"metadata.name={name}"} if name else {}
         limits = httpx.Timeout(_TIMEOUT_S, read=timeout_s + 5)
-        with self._http.stream("GET", path_of(kind, "", namespace), params=options, timeout=limits) as answer:
-            if answer.is_error:
-                answer.read()
-                raise _refusal(answer)
-            for line in answer.iter_lines():
-                event = json.loads(line)
-                yield event["type"], event["object"]
+        patience = _Patience()
+        while True:
+            with self._http.stream("GET", path_of(kind, "", namespace), params=options, timeout=limits) as answer:
+                if answer.is_error:
+                    answer.read()
+                    if patience.bears(answer):
+                        continue
+                    raise _refusal(answer)
+                for line in answer.iter_lines():
+                    event = json.loads(line)
+                    yield event["type"], event["object"]
+                return
 
     def wait(
         self,
@@ -205,12 +213,11 @@ class Admin:
     ) -> Object:
         content = None if body is None else json.dumps(body).encode()
         headers = {} if content is None else {"Content-Type": content_type}
-        patient_until = time.monotonic() + _TIMEOUT_S
+        patience = _Patience()
         while True:
             answer = self._http.request(method, path, content=content, headers=headers, params=options or None)
-            if answer.status_code != httpx.codes.TOO_MANY_REQUESTS or time.monotonic() > patient_until:
+            if not patience.bears(answer):
                 break
-            time.sleep(_after(answer))  # the server asks for it: a new definition's storage is being set up
         if answer.is_error:
             raise _refusal(answer)
         decoded = answer.json()
@@ -237,10 +244,19 @@ def _shown(obj: Object | None) -> str:
     return json.dumps({**obj, "metadata": meta}, indent=1)[:_SHOWN]
 
 
-def _after(answer: httpx.Response) -> float:
-    """Return the seconds after which a refused request may come again."""
-    said = answer.headers.get("Retry-After", "")
-    return min(float(said), 5.0) if said.isdigit() else 1.0
+class _Patience:
+    """How long one request is sent again because the server asks for it: a definition's storage is being set up."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + _TIMEOUT_S
+
+    def bears(self, answer: httpx.Response) -> bool:
+        """Wait as long as a 429 asks for; False when the answer is none, or has come for too long."""
+        if answer.status_code != httpx.codes.TOO_MANY_REQUESTS or time.monotonic() > self._until:
+            return False
+        said = answer.headers.get("Retry-After", "")
+        time.sleep(min(float(said), 5.0) if said.isdigit() else 1.0)
+        return True
 
 
 def _refusal(answer: httpx.Response) -> RequestError:

@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from hack.controlplane.admin import Admin
 from hack.controlplane.control_plane import REPOSITORY, ControlPlane
+from tests.e2e.parts import PartScheduling
 from tests.e2e.scenarios import Scenarios
 
 HERE = Path(__file__).parent
-DISTURBED = frozenset({"test_3_disturbed.py"})
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,16 +35,9 @@ def end_as_by_interrupt() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # a worker of a spread run reads the marks in its own hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests share a worker of a spread run, and with it a control plane.
-
-    Two parts take about as long: the pools of a fleet up to the audit of what that cost, and all the rest.
-    """
-    for item in items:
-        if HERE in item.path.parents:
-            part = "pools" if item.path.parent == HERE / "chain" and item.path.name not in DISTURBED else "rest"
-            item.add_marker(pytest.mark.xdist_group(part))
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Spread a run by its parts."""
+    return PartScheduling(config, log)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -85,7 +85,6 @@ class Scenarios:
     def _row(self, nodeid: str) -> Row:
         file, _, name = nodeid.partition("::")
         plain, _, parameters = name.partition("[")
-        plain = plain.partition("@")[0]  # a spread run appends the group of a test without parameters
         scenario = plain.removeprefix("test_").replace("_", " ")
         if file.startswith(_PROTOCOL):  # hundreds of tests, the same for each server: one row a file and server
             servers = [server for server in sorted(SERVERS, key=len, reverse=True) if server in parameters]

@@ -76,6 +76,7 @@ def run(control_plane: ControlPlane, test: Callable[[Client], Awaitable[None]]) 
             await test(client)
         finally:
             await client.close()
+            await asyncio.sleep(0.25)  # a TLS connection that was broken off ends some turns of the loop later
 
     uvloop.run(body())
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 
+from tests.e2e.parts import part_of
 from tests.e2e.scenarios import FIGURE, Scenarios
 
 FILE = "tests/e2e/chain/test_2_fleet.py"
@@ -40,13 +41,6 @@ def test_a_scenario_counts_its_rows_and_all_its_phases(tmp_path: Path) -> None:
     assert table.figures == ["audit: 1 get"]
 
 
-@pytest.mark.parametrize("node", ["test_a_pool", "test_a_pool@pools", "test_a_pool[x@y]@pools"])
-def test_the_group_of_a_spread_run_is_no_part_of_the_name(tmp_path: Path, node: str) -> None:
-    table = Scenarios(tmp_path / "t.md")
-    told(table, f"{FILE}::{node}", *passed())
-    assert [row[0] for row in rows(table)] == ["a pool"]
-
-
 @pytest.mark.parametrize("phase", ["setup", "call", "teardown"])
 def test_a_failure_in_any_phase_shows_once(tmp_path: Path, phase: When) -> None:
     table = Scenarios(tmp_path / "t.md")
@@ -72,3 +66,18 @@ def test_protocol_tests_are_one_row_a_file_and_server(tmp_path: Path) -> None:
         ("protocol: reading kube-apiserver", 2),
         ("protocol: reading view-of-kube-apiserver", 2),
     ]
+
+
+@pytest.mark.parametrize(
+    ("node", "part"),
+    [
+        ("tests/protocol/test_reading.py::test_a[kube-apiserver-v1]", "protocol"),
+        ("tests/e2e/chain/test_1_walkthrough.py::test_a", "pools"),
+        ("tests/e2e/chain/test_4_wire.py::test_a", "pools"),
+        ("tests/e2e/chain/test_3_disturbed.py::test_a[etcd]", "disturbed"),
+        ("tests/e2e/test_client.py::test_a", "rest"),
+        ("tests/e2e/admission/test_1_rows.py::test_a", "rest"),
+    ],
+)
+def test_parts_of_a_spread_run(node: str, part: str) -> None:
+    assert part_of(node) == part

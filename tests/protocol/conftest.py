@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from tests.protocol.differences import DEVCLUSTER, SERVERS, VIEW_OF, Backend
 from tests.protocol.samples import KINDS, OURS, Shelf, kind_id
 from tests.protocol.wire import Object, Server
 
-HERE = Path(__file__).parent
 VARIABLE = "PROTOCOL_SERVERS"
 _ALWAYS = f"{DEVCLUSTER},view-of-devcluster"
 
@@ -50,15 +48,11 @@ def server(
         yield running
 
 
-@pytest.hookimpl(tryfirst=True)  # a worker of a spread run reads the marks in its own hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only the views serve where there is none; keep the rest on one worker, beside one server."""
+    """Leave out what only the views serve where there is none."""
     only = [item for item in items if item.get_closest_marker("views") and _server_of(item) not in VIEW_OF]
     config.hook.pytest_deselected(items=only)
     items[:] = [item for item in items if item not in only]
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("protocol"))
 
 
 def _server_of(item: pytest.Item) -> Any:

@@ -85,7 +85,7 @@ def nodes_of(cluster: Cluster, name: str) -> list[str]:
 
 def remove_job(cluster: Cluster, name: str) -> None:
     """Delete a Job with its Pods and wait for its end."""
-    cluster.admin.delete(JOB, name, TEAM)
+    cluster.admin.delete(JOB, name, TEAM, propagation="Foreground")  # by default a Job's Pods outlive it
     cluster.wait_gone(JOB, name, TEAM)
 
 

@@ -63,6 +63,12 @@ def test_a_server_that_sets_up_its_storage_is_asked_again() -> None:
     assert [at(found, "metadata", "name") for found in Asked(busy, with_one).list(INSTANCE_TYPE)] == ["t"]
 
 
+def test_so_is_one_that_is_watched() -> None:
+    busy = httpx.Response(429, headers={"Retry-After": "0"}, text="storage is (re)initializing")
+    asked = Asked(busy, httpx.Response(200, text='{"type":"ADDED","object":{"metadata":{"name":"t"}}}'))
+    assert [(kind, at(obj, "metadata", "name")) for kind, obj in asked.watch(INSTANCE_TYPE)] == [("ADDED", "t")]
+
+
 OF_ONE = {"kind": "Node", "metadata": {"name": "n", "resourceVersion": "7"}}
 AWAY = httpx.Response(500, json={"message": "etcdserver: leader changed"})
 
