@@ -3,7 +3,8 @@
 For: `kube.connection` (towards the API server), servers of ours, the front-proxy.
 In: PEM text. Out: `ssl.SSLContext`.
 Promises: TLS 1.2 or newer everywhere; key material is never left on disk; towards the API server
-`VERIFY_X509_STRICT` is off, because Python 3.13 turns it on and many clusters' CAs lack the extensions it wants.
+`VERIFY_X509_STRICT` is off, because Python 3.13 turns it on and many clusters' CAs lack the extensions it wants; a
+read takes memory for one record.
 """
 
 from __future__ import annotations
@@ -11,8 +12,23 @@ from __future__ import annotations
 import ssl
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from kube.errors import CredentialsError
+
+RECORD_BYTES = 16 * 1024
+"""The most that one TLS record carries, and so the most that one read returns."""
+
+
+class RecordObject(ssl.SSLObject):
+    """A TLS connection whose reads do not ask for more memory than they fill.
+
+    uvloop reads 256 KiB at a time: fresh pages from the kernel for an event of 1 KiB, 40 % of what relaying it cost.
+    """
+
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:
+        """Read at most one record."""
+        return super().read(min(len, RECORD_BYTES), buffer)
 
 
 def api_server_context(
@@ -20,6 +36,7 @@ def api_server_context(
 ) -> ssl.SSLContext:
     """Return the client side towards an API server. An empty CA means the machine's own trust store."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.sslobject_class = RecordObject
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not verify:
@@ -41,6 +58,7 @@ def server_context(*, certificate_pem: str, key_pem: str, client_ca_pem: str = "
     was checked under the trust of its first handshake, and without its chain.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = RecordObject
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.options |= ssl.OP_NO_TICKET
