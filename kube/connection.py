@@ -1,4 +1,4 @@
-"""How bytes travel: two HTTP clients, credentials, deadlines, bounded repetition.
+"""How requests travel: calls through an httpx client, streams and relays on a bare wire; deadlines, repetition.
 
 For: `kube.client`, which knows kinds; this module knows none.
 In: a `Request`, a deadline. Out: the body of a success, a stream of bytes, or an error of `kube.errors`.
@@ -12,15 +12,11 @@ Promises:
 from __future__ import annotations
 
 import random
-import socket
-import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
 from urllib.parse import quote, urlencode
 
-import aiohttp
 import httpx
 from httpx_aiohttp import AiohttpTransport
 
@@ -40,73 +36,93 @@ from kube.errors import (
     transport_error,
 )
 from kube.requests import Request
-from kube.tls import api_server_context
+from kube.wire import (
+    TRANSPORT_FAILURES,
+    Headers,
+    Reply,
+    SessionWire,
+    TransportWire,
+    Wire,
+    client_context,
+    extensions,
+    open_session,
+)
 
 MAX_CALLS = 64
 """Calls in flight a process. An API server grants a client of our kind about this many seats."""
-CONNECT_S = 5.0
 ATTEMPTS = 5
 REPEAT_WITHIN_S = 60.0
 FIRST_PAUSE_S = 0.25
 MAX_PAUSE_S = 8.0
 ERROR_BODY_LIMIT = 64 * 1024
+MAX_TARGET = 64 * 1024
+"""Characters of an address. httpx refuses a longer one; no proxy on the way would take it either."""
 # identity: on one machine or in one cluster, packing costs both sides more than the bytes it saves
 DEFAULT_HEADERS = {"user-agent": "gpustack-operator", "accept-encoding": "identity"}
 
-TRANSPORT_FAILURES: tuple[type[Exception], ...] = (
-    httpx.HTTPError,
-    httpx.StreamError,
-    httpx.InvalidURL,
-    aiohttp.ClientError,  # the adapter lets some of them through
-    ssl.SSLError,
-    OSError,
-    TimeoutError,
-)
 REPEATED: tuple[type[OperatorError], ...] = (TooManyRequests, Unavailable, ServerTimeout, Unreachable)
 
 OpenTransport = Callable[[Credentials, int], httpx.AsyncBaseTransport]
 """(credentials, most connections at a time, 0 for no bound) -> transport."""
 
 
-@dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer on its way: `headers` are looked up in any case, `chunks` may be read once."""
+    """An answer on its way: `headers` are looked up in any case; it may be read once."""
 
-    code: int
-    headers: Mapping[str, str]
-    chunks: AsyncIterator[bytes]
+    __slots__ = ("_reply", "_what", "code", "headers")
+
+    def __init__(self, reply: Reply, what: str) -> None:
+        self._reply = reply
+        self._what = what
+        self.code = reply.code
+        self.headers: Mapping[str, str] = reply.headers
 
     @property
     def is_success(self) -> bool:
         """Say whether the status is 2xx."""
         return 200 <= self.code < 300
 
+    @property
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Return what is left of the body, as it comes."""
+        return self
+
     async def body(self) -> bytes:
         """Return what is left of the body."""
-        return b"".join([chunk async for chunk in self.chunks])
+        return b"".join([chunk async for chunk in self])
+
+    def __aiter__(self) -> Answer:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            piece = await self._reply.read()
+        except TRANSPORT_FAILURES as error:
+            raise transport_error(error, self._what) from error
+        if not piece:
+            raise StopAsyncIteration
+        return piece
 
 
 class Pair:
-    """The two HTTP clients over one trust. Closed when it is retired and its last user has left."""
+    """Calls and streams over one trust. Closed when it is retired and its last user has left."""
 
-    def __init__(self, credentials: Credentials, open_transport: OpenTransport) -> None:
+    def __init__(self, credentials: Credentials, calls: httpx.AsyncClient, streams: Wire) -> None:
         self.credentials = credentials
-        self.calls = _http_client(credentials, open_transport(credentials, MAX_CALLS))
-        self.relays = open_transport(credentials, 0)
-        self.streams = _http_client(credentials, self.relays)
+        self.calls = calls
+        self.streams = streams
         self._users = 0
         self._retired = False
 
-    @asynccontextmanager
-    async def used(self) -> AsyncIterator[None]:
-        """Hold the pair open for the length of the block."""
+    def enter(self) -> None:
+        """Hold the pair open until `leave`."""
         self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if self._retired and self._users == 0:
-                await self.close()
+
+    async def leave(self) -> None:
+        """Need it no more."""
+        self._users -= 1
+        if self._retired and self._users == 0:
+            await self.close()
 
     async def retire(self) -> None:
         """Close now, or when the last user leaves."""
@@ -115,9 +131,9 @@ class Pair:
             await self.close()
 
     async def close(self) -> None:
-        """Close both clients."""
+        """Close both."""
         await self.calls.aclose()
-        await self.streams.aclose()
+        await self.streams.close()
 
 
 class Connection:
@@ -134,7 +150,7 @@ class Connection:
         self.clock = clock or SystemClock()
         self._source = source
         self._rng = rng or random.Random()  # noqa: S311 - spreads retries; no secret depends on it
-        self._open_transport = open_transport or aiohttp_transport
+        self._open_transport = open_transport
         self._pair: Pair | None = None
 
     async def call(self, request: Request, *, deadline_s: float) -> bytes:
@@ -159,39 +175,17 @@ class Connection:
     @asynccontextmanager
     async def stream(self, request: Request, *, first_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a stream; its head must come within `first_s`. Reading deadlines are the reader's."""
-        pair = await self._current_pair()
-        async with pair.used():
-            response = await self._open_stream(pair, request, first_s)
-            if response.status_code == 401:
-                await self._close_stream(response)
-                await self._source.renewed()
-                response = await self._open_stream(await self._current_pair(), request, first_s)
-            try:
-                if not response.is_success:
-                    raise await self._refusal(response, request, first_s)
-                async with aclosing(_chunks(response, request.what)) as chunks:
-                    yield chunks
-            finally:
-                await self._close_stream(response)
+        async with self.exchange(request, first_s=first_s) as answer:
+            if not answer.is_success:
+                raise await self._refusal(answer, request, first_s)
+            yield answer.chunks
 
-    @asynccontextmanager
-    async def exchange(self, request: Request, *, first_s: float) -> AsyncIterator[Answer]:
+    def exchange(self, request: Request, *, first_s: float) -> Exchange:
         """Send a request once and hand out the answer as it comes, whatever its status; the head within `first_s`.
 
         For relays: nothing is interpreted, repeated or decoded. An old token leads to one renewal, as elsewhere.
         """
-        pair = await self._current_pair()
-        async with pair.used():
-            response = await self._relayed(pair, request, first_s)
-            if response.status_code == 401:
-                await self._close_stream(response)
-                await self._source.renewed()
-                response = await self._relayed(await self._current_pair(), request, first_s)
-            try:
-                async with aclosing(_chunks(response, request.what)) as chunks:
-                    yield Answer(response.status_code, response.headers, chunks)
-            finally:
-                await self._close_stream(response)
+        return Exchange(self, request, first_s)
 
     async def close(self) -> None:
         """Close all connections that are open."""
@@ -199,104 +193,136 @@ class Connection:
             await self._pair.close()
             self._pair = None
 
+    async def renew(self) -> None:
+        """Read the credentials again: the server just refused the last ones."""
+        await self._source.renewed()
+
+    async def entered(self) -> tuple[Pair, Credentials]:
+        """Return the pair of this moment, held open for the caller until it leaves, and what to show with a request."""
+        while True:
+            credentials = await self._source.current()
+            # Nothing may wait between this look and `enter`: another change could close the pair.
+            if self._pair is not None and self._pair.credentials.same_transport(credentials):
+                self._pair.enter()
+                return self._pair, credentials
+            old, self._pair = self._pair, self._opened(credentials)
+            if old is not None:
+                await old.retire()
+
+    def _opened(self, credentials: Credentials) -> Pair:
+        opener = self._open_transport
+        calls = _http_client(credentials, (opener or aiohttp_transport)(credentials, MAX_CALLS))
+        streams = TransportWire(credentials, opener(credentials, 0)) if opener else SessionWire(credentials)
+        return Pair(credentials, calls, streams)
+
     async def _attempt(self, request: Request, deadline_s: float) -> bytes:
-        pair = await self._current_pair()
-        async with pair.used():
-            try:
-                async with self.clock.timeout(deadline_s):
-                    response = await pair.calls.send(await self._build(pair.calls, request))
-                    body = response.content
-            except TRANSPORT_FAILURES as error:
-                raise transport_error(error, request.what) from error
+        pair, credentials = await self.entered()
+        try:
+            async with self.clock.timeout(deadline_s):
+                response = await pair.calls.send(_built(pair.calls, request, credentials))
+                body = response.content
+        except TRANSPORT_FAILURES as error:
+            raise transport_error(error, request.what) from error
+        finally:
+            await pair.leave()
         if not response.is_success:
             raise answer_error(response.status_code, response.headers, body)
         return body
 
-    async def _open_stream(self, pair: Pair, request: Request, first_s: float) -> httpx.Response:
-        try:
-            async with self.clock.timeout(first_s):
-                return await pair.streams.send(await self._build(pair.streams, request), stream=True)
-        except TRANSPORT_FAILURES as error:
-            raise transport_error(error, request.what) from error
-
-    async def _relayed(self, pair: Pair, request: Request, first_s: float) -> httpx.Response:
-        """Send without the client around the transport: its cookies, redirects and URL merging cost more than we do."""
-        query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
-        headers = [*DEFAULT_HEADERS.items(), *(await self._headers(request)).items(), *request.headers]
-        with _sendable(request):
-            built = httpx.Request(
-                request.method,
-                f"{pair.credentials.server.rstrip('/')}{request.path}{query}",
-                headers=headers,
-                content=request.content,
-                extensions=self._extensions(pair.credentials),
-            )
-        try:
-            async with self.clock.timeout(first_s):
-                return await pair.relays.handle_async_request(built)
-        except TRANSPORT_FAILURES as error:
-            raise transport_error(error, request.what) from error
-
-    async def _refusal(self, response: httpx.Response, request: Request, first_s: float) -> ApiError:
+    async def _refusal(self, answer: Answer, request: Request, first_s: float) -> ApiError:
         body = b""
         try:
             async with self.clock.timeout(first_s):
-                async for chunk in response.aiter_bytes():
+                async for chunk in answer.chunks:
                     body += chunk
                     if len(body) > ERROR_BODY_LIMIT:
                         break
-        except TRANSPORT_FAILURES as error:
+        except TimeoutError as error:
             raise transport_error(error, request.what) from error
-        return answer_error(response.status_code, response.headers, body)
-
-    async def _close_stream(self, response: httpx.Response) -> None:
-        try:
-            async with self.clock.timeout(CONNECT_S):
-                await response.aclose()
-        except TRANSPORT_FAILURES:
-            return  # it was broken before we closed it
-
-    async def _build(self, client: httpx.AsyncClient, request: Request) -> httpx.Request:
-        headers = [*(await self._headers(request)).items(), *request.headers]
-        with _sendable(request):
-            built = client.build_request(
-                request.method, request.path, params=request.query or None, content=request.content, headers=headers
-            )
-        built.extensions.update(self._extensions(await self._source.current()))
-        return built
-
-    async def _headers(self, request: Request) -> dict[str, str]:
-        headers = {"accept": "application/json"}
-        if request.content is not None:
-            headers["content-type"] = request.content_type
-        for name, _ in request.headers:
-            headers.pop(name, None)
-        credentials = await self._source.current()
-        if credentials.token:
-            headers["authorization"] = f"Bearer {credentials.token}"
-        return headers
-
-    @staticmethod
-    def _extensions(credentials: Credentials) -> dict[str, Any]:
-        timeout = {"connect": CONNECT_S, "read": None, "write": None, "pool": None}
-        name = {"sni_hostname": credentials.server_name} if credentials.server_name else {}
-        return {"timeout": timeout, **name}
-
-    async def _current_pair(self) -> Pair:
-        while True:
-            credentials = await self._source.current()
-            # Nothing may wait between this look and the caller's `used`: another change could close the pair.
-            if self._pair is not None and self._pair.credentials.same_transport(credentials):
-                return self._pair
-            old, self._pair = self._pair, Pair(credentials, self._open_transport)
-            if old is None:
-                return self._pair
-            await old.retire()
+        return answer_error(answer.code, answer.headers, body)
 
     def _pause(self, error: OperatorError, attempt: int) -> float:
         pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (attempt - 1)) * self._rng.uniform(0.5, 1.0)
         asked_s = error.retry_after if isinstance(error, ApiError) else None
         return max(pause_s, asked_s or 0.0)
+
+
+class Exchange:
+    """`async with` one: a request goes out, its answer is there for the length of the block."""
+
+    __slots__ = ("_connection", "_first_s", "_pair", "_reply", "_request")
+    _pair: Pair
+    _reply: Reply
+
+    def __init__(self, connection: Connection, request: Request, first_s: float) -> None:
+        self._connection = connection
+        self._request = request
+        self._first_s = first_s
+
+    async def __aenter__(self) -> Answer:
+        await self._ask()
+        if self._reply.code == 401:
+            await self._let_go()
+            await self._connection.renew()
+            await self._ask()
+        return Answer(self._reply, self._request.what)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._let_go()
+
+    async def _ask(self) -> None:
+        request = self._request
+        self._pair, credentials = await self._connection.entered()
+        try:
+            async with self._connection.clock.timeout(self._first_s):
+                self._reply = await self._pair.streams.send(
+                    request.method, _target(request), _headers(request, credentials), request.content
+                )
+        except BaseException as error:
+            await self._pair.leave()
+            if isinstance(error, TRANSPORT_FAILURES):
+                raise transport_error(error, request.what) from error
+            raise
+
+    async def _let_go(self) -> None:
+        try:
+            await self._reply.close()
+        except TRANSPORT_FAILURES:
+            return  # it was broken before we closed it
+        finally:
+            await self._pair.leave()
+
+
+def _target(request: Request) -> str:
+    """Return path and query; raises InvalidRequest when a selector is longer than an address may be."""
+    target = f"{request.path}?{urlencode(request.query, quote_via=quote)}" if request.query else request.path
+    if len(target) > MAX_TARGET:
+        raise InvalidRequest(f"{request.what}: URL is too long")
+    return target
+
+
+def _headers(request: Request, credentials: Credentials) -> Headers:
+    """Return all headers of a request; its own stand in for those that every request carries."""
+    common = {**DEFAULT_HEADERS, "accept": "application/json"}
+    if request.content is not None:
+        common["content-type"] = request.content_type
+    if credentials.token:
+        common["authorization"] = f"Bearer {credentials.token}"
+    for name, _ in request.headers:
+        common.pop(name, None)
+    return [*common.items(), *request.headers]
+
+
+def _built(client: httpx.AsyncClient, request: Request, credentials: Credentials) -> httpx.Request:
+    headers = _headers(request, credentials)
+    with _sendable(request):
+        built = client.build_request(
+            request.method, request.path, params=request.query or None, content=request.content, headers=headers
+        )
+    built.extensions.update(extensions(credentials))
+    return built
 
 
 @contextmanager
@@ -309,31 +335,9 @@ def _sendable(request: Request) -> Iterator[None]:
 
 
 def aiohttp_transport(credentials: Credentials, limit: int) -> httpx.AsyncBaseTransport:
-    """Open the production transport."""
-    context = api_server_context(
-        ca_pem=credentials.ca_pem,
-        certificate_pem=credentials.certificate_pem,
-        key_pem=credentials.key_pem,
-        verify=credentials.verify,
-    )
-
-    def open_session() -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(ssl=context, limit=limit, keepalive_timeout=30, socket_factory=_open_socket)
-        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-
-    return AiohttpTransport(verify=context, client=open_session)
-
-
-def _open_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    opened = socket.socket(family, kind, protocol)
-    opened.setblocking(False)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000)):
-        if hasattr(socket, name):
-            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return opened
+    """Open the transport of calls in production."""
+    context = client_context(credentials)
+    return AiohttpTransport(verify=context, client=lambda: open_session(context, limit=limit))
 
 
 def _http_client(credentials: Credentials, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
@@ -344,11 +348,3 @@ def _http_client(credentials: Credentials, transport: httpx.AsyncBaseTransport) 
         follow_redirects=False,
         trust_env=False,
     )
-
-
-async def _chunks(response: httpx.Response, what: str) -> AsyncGenerator[bytes, None]:
-    try:
-        async for chunk in response.aiter_bytes():
-            yield chunk
-    except TRANSPORT_FAILURES as error:
-        raise transport_error(error, what) from error

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from kube import errors
-from kube.connection import TRANSPORT_FAILURES
 from kube.errors import ApiError, OperatorError, ServerFault, answer_error, parse_retry_after
+from kube.wire import TRANSPORT_FAILURES
 
 SECRET = "eyJhbGciOi.secret-token"
 

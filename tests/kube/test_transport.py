@@ -6,6 +6,7 @@ Each row breaks a real connection the way a network does and asks what the layer
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,7 +20,7 @@ from kube.clock import SystemClock
 from kube.connection import Connection
 from kube.credentials import Credentials, StaticCredentials
 from kube.errors import NotFound, Unreachable
-from kube.requests import ListOptions
+from kube.requests import ListOptions, Request
 from kube.tls import server_context
 from kube.watch import LineSplitter, decode_event
 from nodefeature.kinds import NODE
@@ -184,6 +185,43 @@ def test_a_stream_that_is_left_does_not_hold_up_the_close() -> None:
             async with client.watch(NODE, "", ListOptions(), timeout_s=300, initial=False, first_s=2) as chunks:
                 await anext(chunks)
             assert asyncio.get_running_loop().time() - began < 1
+
+    asyncio.run(scenario())
+
+
+def test_a_relay_passes_a_packed_body_as_it_is() -> None:
+    packed = gzip.compress(b"{}")
+
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        length = f"content-encoding: gzip\r\ncontent-length: {len(packed)}\r\n\r\n"
+        writer.write(HEAD + length.encode() + packed)
+        await writer.drain()
+
+    async def scenario() -> None:
+        request = Request(method="GET", path="/a", what="get a", headers=(("accept-encoding", "gzip"),))
+        async with served(talk) as client, client.connection.exchange(request, first_s=2) as answer:
+            assert (answer.code, answer.headers["Content-Encoding"]) == (200, "gzip")
+            assert await answer.body() == packed
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_is_left_early_ends_its_connection() -> None:
+    came_next: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"content-length: 6\r\n\r\none")
+        await writer.drain()
+        came_next.put_nowait(await reader.read(1))
+
+    async def scenario() -> None:
+        request = Request(method="GET", path="/a", what="get a")
+        async with served(talk) as client:
+            for _ in range(2):
+                async with client.connection.exchange(request, first_s=2) as answer:
+                    assert await anext(answer.chunks) == b"one"
+                async with asyncio.timeout(2):
+                    assert await came_next.get() == b""
 
     asyncio.run(scenario())
 
