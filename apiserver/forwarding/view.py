@@ -5,6 +5,7 @@ under the view's version.
 Promises:
 - nothing that is relayed is parsed (see `rewriting`, `splicing`); Tables and metadata-only forms are kube-apiserver's;
 - upstream is asked for JSON alone; a client that takes neither JSON nor YAML gets 406;
+- what is rewritten is asked for unpacked; a list in which nothing is may come packed, and passes as it is;
 - one upstream watch for each watch of a client; ERROR events pass through; it ends with a clean EOF when upstream ends
   or breaks off, when the client is gone, or when this server drains;
 - an apply by someone who may not create only updates: it is sent with the live uid;
@@ -14,8 +15,8 @@ Promises:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -43,7 +44,7 @@ from nodefeature.fields import as_map, as_str, at
 from nodefeature.kinds import Kind
 
 CONFLICT_RETRIES = 5
-_PASSED_BACK = ("warning", "retry-after", "audit-id")
+_PASSED_BACK = ("warning", "retry-after", "audit-id", "content-encoding", "vary")
 _JSON_TYPES = frozenset({"", "*/*", negotiation.JSON_TYPE})
 Pairs = list[tuple[bytes, bytes]]
 
@@ -65,6 +66,12 @@ class _Exchange:
     @property
     def content_type(self) -> str:
         return self.headers.get(b"content-type", b"").decode("latin-1")
+
+    @property
+    def passes_whole(self) -> bool:
+        """Say whether nothing in the answer is to be rewritten: lists of rows or metadata name no version of ours."""
+        converted = self.form.view is View.METADATA_LIST or self.form.view is View.TABLE
+        return self.info.verb == "list" and converted and self.info.query.get("includeObject") != "Object"
 
     @property
     def manager(self) -> str:
@@ -105,8 +112,15 @@ class CrdView:
         headers = dict(scope["headers"])
         form = negotiation.negotiate(headers.get(b"accept", b"").decode("latin-1"), call.info.verb)
         table.check_include(call.info.query.get("includeObject", ""))
-        exchange = _Exchange(call, headers, form, receive, send)
-        match call.info.verb:
+        try:
+            await self._serve(_Exchange(call, headers, form, receive, send))
+        except Unreachable as error:
+            raise status.unavailable("kube-apiserver cannot be reached, please try again") from error
+        except InvalidRequest as error:
+            raise status.bad_request(str(error)) from error
+
+    async def _serve(self, exchange: _Exchange) -> None:
+        match exchange.info.verb:
             case "watch":
                 await self._watch(exchange)
             case "get" | "list":
@@ -124,6 +138,8 @@ class CrdView:
         writing = verb in upstream.WRITES
         identity = upstream.impersonation(exchange.call.user) if writing and self._impersonate else ()
         headers = [("accept", upstream.accept_header(exchange.form)), *upstream.audit_header(exchange.headers)]
+        if exchange.passes_whole and negotiation.wants_gzip(exchange.headers.get(b"accept-encoding", b"")):
+            headers.append(("accept-encoding", "gzip"))
         applying = content_type == PatchType.APPLY.value
         return upstream.build(
             exchange.call,
@@ -137,18 +153,9 @@ class CrdView:
 
     # Reads and answers
 
-    @asynccontextmanager
-    async def _asked(self, request: Request) -> AsyncIterator[Answer]:
+    def _asked(self, request: Request) -> AbstractAsyncContextManager[Answer]:
         first_s = READ_DEADLINE_S if request.safe else WRITE_DEADLINE_S
-        try:
-            async with self._client.connection.exchange(request, first_s=first_s) as answer:
-                if answer.code == 401:
-                    raise status.unavailable("kube-apiserver refuses the credentials of this server")
-                yield answer
-        except Unreachable as error:
-            raise status.unavailable("kube-apiserver cannot be reached, please try again") from error
-        except InvalidRequest as error:
-            raise status.bad_request(str(error)) from error
+        return self._client.connection.exchange(request, first_s=first_s)
 
     async def _relay(self, exchange: _Exchange, request: Request) -> None:
         async with self._asked(request) as answer:
@@ -161,7 +168,8 @@ class CrdView:
             return
         if exchange.info.verb in ("list", "deletecollection") and exchange.form.view is not View.YAML:
             await exchange.send({"type": "http.response.start", "status": answer.code, "headers": headers})
-            async for chunk in self._rewriter.chunks(answer.chunks):
+            chunks = answer.chunks if exchange.passes_whole else self._rewriter.chunks(answer.chunks)
+            async for chunk in chunks:
                 await send_piece(exchange.send, chunk)
             await end_stream(exchange.send)
             return
@@ -179,6 +187,7 @@ class CrdView:
                 return
             headers = list(_passed_back(answer))
             await exchange.send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send_piece(exchange.send, b"")  # the head leaves now
             await until_ended(self._pump(exchange, answer), exchange.receive, self._open_streams)
             await end_stream(exchange.send)
 
@@ -298,13 +307,15 @@ def _passed_back(answer: Answer) -> Iterator[tuple[bytes, bytes]]:
 async def _send(exchange: _Exchange, code: int, body: bytes, headers: Pairs) -> None:
     content_type = exchange.form.content_type if code < 300 else negotiation.JSON_TYPE
     kept = [pair for pair in headers if pair[0] != b"content-type"]
-    if code >= 300 and not body.startswith(b"{"):
+    if code == 401 or (code >= 300 and not body.startswith(b"{")):
         raise _refusal_of(code, body)
     await send_bytes(exchange.send, body, code=code, content_type=content_type, headers=kept)
 
 
 def _refusal_of(code: int, body: bytes) -> status.Refusal:
     """Return an upstream refusal as one of ours."""
+    if code == 401:
+        return status.unavailable("kube-apiserver refuses the credentials of this server")
     try:
         document = as_map(orjson.loads(body))
     except orjson.JSONDecodeError:

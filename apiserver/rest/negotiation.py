@@ -134,6 +134,18 @@ def _parameters_known(clause: Clause, verb: str) -> bool:
     return clause.parameters.keys() <= known
 
 
+def wants_gzip(accept_encoding: bytes) -> bool:
+    """Say whether a client takes gzip."""
+    for clause in accept_encoding.decode("latin-1").lower().split(","):
+        coding, *parameters = (part.strip() for part in clause.split(";"))
+        if coding in ("gzip", "*"):
+            return not any(parameter.replace(" ", "") in _NEVER for parameter in parameters)
+    return False
+
+
+_NEVER = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
+
+
 class _BodyLoader(yaml.CSafeLoader):
     """YAML as Kubernetes reads it: timestamps stay strings."""
 

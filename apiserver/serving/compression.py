@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from apiserver.rest.negotiation import wants_gzip
 from apiserver.rest.responses import Headers, Receive, Scope, Send
 
 SMALLEST = 128 * 1024
@@ -29,23 +30,11 @@ class Compression:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and wants_gzip(scope["headers"]) and not is_stream(scope):
-            send = _Packer(send).send
+        if scope["type"] == "http" and not is_stream(scope):
+            accepted = next((value for name, value in scope["headers"] if name == b"accept-encoding"), b"")
+            if wants_gzip(accepted):
+                send = _Packer(send).send
         await self._app(scope, receive, send)
-
-
-def wants_gzip(headers: Headers) -> bool:
-    """Say whether the client takes gzip."""
-    for name, value in headers:
-        if name == b"accept-encoding":
-            for clause in value.decode("latin-1").lower().split(","):
-                coding, *parameters = (part.strip() for part in clause.split(";"))
-                if coding in ("gzip", "*"):
-                    return not any(parameter.replace(" ", "") in _NEVER for parameter in parameters)
-    return False
-
-
-_NEVER = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
 
 
 def is_stream(scope: Mapping[str, Any]) -> bool:

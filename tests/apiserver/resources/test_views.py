@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from typing import Any
 
 import httpx
@@ -362,5 +363,42 @@ def test_a_thousand_selector_terms_reach_upstream() -> None:
     async def test(server: Server) -> None:
         terms = ",".join(f"k{number}=v" for number in range(1000))
         assert (await server.ok("GET", f"{ONES}?labelSelector={terms}"))["items"] == []
+
+    run(test)
+
+
+GZIP_ROWS: dict[str, tuple[str, str, bool]] = {
+    "a Table": ("", TABLE, True),
+    "metadata only": ("", METADATA_LIST, True),
+    "rows that hold whole objects": ("?includeObject=Object", TABLE, False),
+    "objects": ("", "application/json", False),
+    "metadata of one": ("/a", METADATA, False),
+}
+
+
+@pytest.mark.parametrize("row", GZIP_ROWS.values(), ids=GZIP_ROWS.keys())
+def test_a_list_in_which_nothing_is_rewritten_passes_packed(row: tuple[str, str, bool]) -> None:
+    target, accept, passes = row
+    asked: list[str] = []
+    packed = gzip.compress(b'{"kind":"Table"}')
+
+    def pack(request: httpx.Request) -> httpx.Response | None:
+        if not request.url.path.endswith(("/instances", "/instances/a")):
+            return None
+        asked.append(request.headers["accept-encoding"])
+        coding = {"content-encoding": "gzip", "vary": "Accept-Encoding"}
+        return httpx.Response(200, stream=httpx.ByteStream(packed), headers=coding) if passes else None
+
+    async def test(server: Server) -> None:
+        await server.put_below(BELOW, instance(version="v1alpha1"))
+        server.wire.faults.append(pack)
+        answer = await server.ask("GET", f"{ONES}{target}", accept=accept, headers={"accept-encoding": "gzip"})
+        assert asked == ["gzip" if passes else "identity"]
+        assert answer.code == 200
+        if passes:
+            assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "Accept-Encoding")
+            assert answer.body == packed
+            await server.ask("GET", f"{ONES}{target}", accept=accept)
+            assert asked[1:] == ["identity"]
 
     run(test)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apiserver.rest.negotiation import MOST_DEEP, View, decode, negotiate, repeated_fields
+from apiserver.rest.negotiation import MOST_DEEP, View, decode, negotiate, repeated_fields, wants_gzip
 from apiserver.rest.status import Refusal
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -130,3 +130,20 @@ REPEATED = {
 def test_fields_given_twice(row: str) -> None:
     body, content_type, want = REPEATED[row]
     assert repeated_fields(body, content_type) == want
+
+
+ENCODINGS = {
+    "gzip": True,
+    "deflate, gzip;q=0.5": True,
+    "GZIP": True,
+    "*": True,
+    "*;q=0": False,
+    "gzip; q=0.0": False,
+    "identity": False,
+    "": False,
+}
+
+
+@pytest.mark.parametrize(("accept", "want"), ENCODINGS.items(), ids=map(repr, ENCODINGS))
+def test_wants_gzip(accept: str, want: bool) -> None:
+    assert wants_gzip(accept.encode()) is want

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.serving.compression import SMALLEST, Compression, is_stream, wants_gzip
+from apiserver.serving.compression import SMALLEST, Compression, is_stream
 
 BIG = b'{"a":1}' * 30_000
 
@@ -102,23 +102,6 @@ def test_what_was_given_leaves_before_more_is_taken() -> None:
     for message in exchange([BIG, BIG])[1:2]:
         seen += unpacker.decompress(message["body"])
     assert seen == BIG
-
-
-ACCEPTED = {
-    "gzip": True,
-    "deflate, gzip;q=0.5": True,
-    "GZIP": True,
-    "*": True,
-    "*;q=0": False,
-    "gzip; q=0.0": False,
-    "identity": False,
-    "": False,
-}
-
-
-@pytest.mark.parametrize(("accept", "want"), ACCEPTED.items(), ids=map(repr, ACCEPTED))
-def test_wants_gzip(accept: str, want: bool) -> None:
-    assert wants_gzip([(b"accept-encoding", accept.encode())]) is want
 
 
 def test_streams() -> None:
