@@ -33,9 +33,10 @@ async def send_bytes(
 
 
 async def start_stream(send: Send, *, content_type: str = JSON_TYPE, headers: Headers = (NO_CACHE,)) -> None:
-    """Send the head of a chunked answer."""
+    """Send the head of a chunked answer, now: a client waits for it before it waits for the first piece."""
     kind = (b"content-type", content_type.encode("latin-1"))
     await send({"type": "http.response.start", "status": 200, "headers": [kind, *headers]})
+    await send_piece(send, b"")
 
 
 async def send_piece(send: Send, piece: bytes) -> None:
@@ -50,7 +51,8 @@ async def end_stream(send: Send) -> None:
 
 async def send_pieces(send: Send, pieces: AsyncIterator[bytes], *, content_type: str = JSON_TYPE) -> None:
     """Send an answer whose length is not known beforehand."""
-    await start_stream(send, content_type=content_type)
+    kind = (b"content-type", content_type.encode("latin-1"))
+    await send({"type": "http.response.start", "status": 200, "headers": [kind, NO_CACHE]})
     async for piece in pieces:
         await send_piece(send, piece)
     await end_stream(send)

@@ -9,6 +9,7 @@ Promises:
 - an answer given before the request's body was read ends the connection, after a short wait for the client to stop
   sending, else the reset would take the answer away;
 - of connections that wait for nothing the longest idle goes when there are more than the listener allows;
+- the head of an answer leaves with the first of its body, in one write;
 - at a shutdown and after its idle time a connection is ended between two requests only: one whose first byte has
   reached this machine is answered.
 """
@@ -194,9 +195,12 @@ class Connection(HttpToolsProtocol):
             self._wait_for_request()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        outlet = _Outlet(self.transport)
+        cycle.transport = outlet  # type: ignore[assignment] # all that a cycle asks of a transport
+
         async def answer(scope: Any, receive: Any, send: Any) -> None:
             try:
-                await app(scope, receive, _Answer(cycle, send, self._closing).send)
+                await app(scope, receive, _Answer(cycle, send, outlet, self._closing).send)
             except asyncio.CancelledError:  # given up on at the end of a shutdown: no fault of the application
                 cycle.disconnected = True
                 self.transport.abort()
@@ -226,12 +230,46 @@ class Connection(HttpToolsProtocol):
             self._head_timer = None
 
 
+class _Outlet:
+    """Where one answer is written to: its head waits for the first of its body, and both leave in one write."""
+
+    __slots__ = ("_held", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held: list[bytes] | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._held is None:
+            self._transport.write(data)
+        else:
+            self._held.append(data)
+
+    def hold(self) -> None:
+        """Write nothing until `release`."""
+        self._held = []
+
+    def release(self) -> None:
+        """Write what is held."""
+        if self._held is not None:
+            self._transport.write(b"".join(self._held))
+            self._held = None
+
+    def close(self) -> None:
+        self.release()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class _Answer:
     """The sending side of one request."""
 
-    def __init__(self, cycle: RequestResponseCycle, send: Any, closing: Callable[[], bool]) -> None:
+    def __init__(self, cycle: RequestResponseCycle, send: Any, outlet: _Outlet, closing: Callable[[], bool]) -> None:
         self._cycle = cycle
         self._send = send
+        self._outlet = outlet
         self._closing = closing
         self._cut_short = False
 
@@ -241,11 +279,16 @@ class _Answer:
             self._cut_short = self._cycle.more_body
             if self._cut_short or self._closing():
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-        elif self._cut_short and not message.get("more_body"):
+            self._outlet.hold()
+            await self._send(message)
+            return
+        if self._cut_short and not message.get("more_body"):
             await self._send({**message, "more_body": True})
+            self._outlet.release()
             await _until_sent(self._cycle)
             message = {"type": "http.response.body", "body": b""}
         await self._send(message)
+        self._outlet.release()
 
 
 async def _until_sent(cycle: RequestResponseCycle) -> None:

@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from apiserver.authn.authenticator import Authenticator
 from apiserver.authn.token_review import TokenReviews
 from apiserver.rest.request_info import parse
-from apiserver.rest.responses import read_body, send_refusal
+from apiserver.rest.responses import read_body, send_refusal, start_stream
 from apiserver.rest.status import Refusal
 from apiserver.serving import connection
 from apiserver.serving.connection import why_refused
@@ -235,6 +235,50 @@ def test_requests_follow_each_other_and_pipelined_ones_keep_their_order() -> Non
             client.send(b"".join(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number for number in range(1, 4)))
             replies = [await client.reply() for _ in range(3)]
             assert [reply.body for reply in replies if reply is not None] == [b"/1", b"/2", b"/3"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_head_and_body_leave_in_one_write(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    outlet: Any = connection._Outlet
+
+    class Noting:
+        def __init__(self, transport: asyncio.Transport) -> None:
+            self.transport = transport
+
+        def write(self, data: bytes) -> None:
+            written.append(data)
+            self.transport.write(data)
+
+    async def test() -> None:
+        monkeypatch.setattr(connection, "_Outlet", lambda transport: outlet(Noting(transport)))
+        async with Server(lambda scope, receive, send: answer(send)).running() as server:
+            client = await server.connect()
+            client.send(f"{method} / HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            assert await client.reader.readuntil(b"\r\n\r\n")
+            if method == "GET":
+                assert await client.reader.readexactly(2) == b"ok"
+        assert len(written) == 1
+
+    run(test())
+
+
+def test_the_head_of_a_stream_leaves_before_there_is_a_piece() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await start_stream(send)
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def test() -> None:
+        async with Server(app).running() as server:
+            client = await server.connect()
+            client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            async with asyncio.timeout(2):
+                head = await client.reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 OK")
+            assert b"transfer-encoding: chunked" in head
 
     run(test())
 
