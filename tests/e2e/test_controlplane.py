@@ -22,9 +22,10 @@ from hack.controlplane.control_plane import CHAIN, ENGINES, ControlPlane
 from hack.controlplane.errors import ProcessDiedError, RequestError
 from hack.controlplane.manifests import SYSTEM_NAMESPACE, namespace_manifest
 from hack.controlplane.product import Account
-from nodefeature.fields import as_maps, at, labels_of
+from nodefeature.fields import as_maps, at, labels_of, name_of
 from nodefeature.kinds import (
     CLUSTER_QUEUE,
+    LOCAL_QUEUE,
     NAMESPACE,
     NODE,
     NODE_FEATURE,
@@ -95,17 +96,21 @@ def node(control_plane: ControlPlane) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def team(control_plane: ControlPlane) -> str:
+def team(control_plane: ControlPlane) -> Iterator[str]:
     """A namespace in which Pods can be made: its default account exists."""
-    control_plane.admin.apply(namespace_manifest(TEAM))
+    admin = control_plane.admin
+    admin.apply(namespace_manifest(TEAM))
     account = Kind("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
-    control_plane.admin.wait(account, "default", TEAM, until=bool)
-    return TEAM
+    admin.wait(account, "default", TEAM, until=bool)
+    yield TEAM
+    admin.delete(NAMESPACE, TEAM)
+    admin.wait(NAMESPACE, TEAM, until=lambda obj: obj is None, what="gone", timeout_s=60)
 
 
 @pytest.fixture(scope="module")
-def queue(control_plane: ControlPlane, node: str, team: str) -> str:
+def queue(control_plane: ControlPlane, node: str, team: str) -> Iterator[str]:
     """A LocalQueue over one flavor with room for three cards."""
+    admin = control_plane.admin
     group = {
         "coveredResources": [CREDITS],
         "flavors": [{"name": "cards", "resources": [{"name": CREDITS, "nominalQuota": "4800k"}]}],
@@ -118,9 +123,16 @@ def queue(control_plane: ControlPlane, node: str, team: str) -> str:
         ("LocalQueue", local, {"clusterQueue": "cards"}),
     ):
         obj = {"apiVersion": RESOURCE_FLAVOR.api_version, "kind": kind, "metadata": metadata, "spec": spec}
-        control_plane.admin.create(obj)
-    control_plane.admin.wait(CLUSTER_QUEUE, "cards", until=lambda obj: is_condition(obj, "Active"), what="Active")
-    return "cards"
+        admin.create(obj)
+    admin.wait(CLUSTER_QUEUE, "cards", until=lambda obj: is_condition(obj, "Active"), what="Active")
+    yield "cards"
+    # Each is held by Kueue as long as the one before is there: what runs after this starts without them.
+    for left in admin.list(POD, team):
+        admin.delete(POD, name_of(left), team, grace_s=0)
+    admin.delete(LOCAL_QUEUE, "cards", team)
+    for kind in (CLUSTER_QUEUE, RESOURCE_FLAVOR):
+        admin.delete(kind, "cards")
+        admin.wait(kind, "cards", until=lambda obj: obj is None, what="gone")
 
 
 def test_every_process_runs_and_the_server_says_its_version(control_plane: ControlPlane, admin: Admin) -> None:
