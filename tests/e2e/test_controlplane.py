@@ -130,9 +130,9 @@ def queue(control_plane: ControlPlane, node: str, team: str) -> Iterator[str]:
     for left in admin.list(POD, team):
         admin.delete(POD, name_of(left), team, grace_s=0)
     admin.delete(LOCAL_QUEUE, "cards", team)
-    for kind in (CLUSTER_QUEUE, RESOURCE_FLAVOR):
-        admin.delete(kind, "cards")
-        admin.wait(kind, "cards", until=lambda obj: obj is None, what="gone")
+    for held in (CLUSTER_QUEUE, RESOURCE_FLAVOR):
+        admin.delete(held, "cards")
+        admin.wait(held, "cards", until=lambda obj: obj is None, what="gone")
 
 
 def test_every_process_runs_and_the_server_says_its_version(control_plane: ControlPlane, admin: Admin) -> None:
