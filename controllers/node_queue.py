@@ -183,7 +183,8 @@ class NodeQueue:
         accelerated = selector.get(ACCELERATABLE) == TRUE
         raw = pool_flavors(self.caches[RESOURCE_FLAVOR].list(), selector) if selector else []
         flavors = sort_flavors(flavor for flavor in map(read_flavor, raw) if flavor is not None)
-        topologies = (name_of(t) for t in self.caches[TOPOLOGY].list() if not is_deleting(t))
+        # One that is going counts while it is there: Kueue works with it, and keeps it as long as a flavor names it.
+        topologies = (name_of(topology) for topology in self.caches[TOPOLOGY].list())
         refusal: Refusal | None = None
         if flavors:
             nodes = await self._nodes.of(selector)

@@ -128,14 +128,24 @@ class LeaderElection:
         self.fence.close()
         if not led or self._lease is None:
             return
-        spec = {**self._spec(transitions=self._transitions()), "holderIdentity": "", "leaseDurationSeconds": 1}
         try:
             async with self._clock.timeout(self._terms.retry_s):
-                await self._client.update(LEASE, {**self._lease, "spec": spec})
+                await self._give_back(self._lease)
         except (OperatorError, TimeoutError) as error:
             log.warning("lease not released", extra={"object": self._name(), "reason": str(error)})
         else:
             log.info("lease released", extra={"object": self._name()})
+
+    async def _give_back(self, lease: Object) -> None:
+        """Write that nobody holds the lease; a renewal that was given up may have been written after all."""
+        spec = {**self._spec(transitions=self._transitions()), "holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            await self._client.update(LEASE, {**lease, "spec": spec})
+        except Conflict:
+            lease = await self._client.get(LEASE, self._terms.name, self._terms.namespace)
+            if at(lease, "spec", "holderIdentity") != self._terms.identity:
+                return  # somebody took it
+            await self._client.update(LEASE, {**lease, "spec": spec})
 
     async def close(self) -> None:
         """Close the election's own connection."""

@@ -349,6 +349,15 @@ def test_missing_topology_is_cured_by_its_arrival() -> None:
     assert world.verdict() == ("True", "Ready")
 
 
+def test_a_topology_that_is_going_counts_while_a_flavor_names_it() -> None:
+    """Kueue holds it until then; a pool that came back meanwhile would wait for ever."""
+    world = World(held(), [device_flavor()])
+    going = {"finalizers": ["kueue.x-k8s.io/resource-in-use"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    world.api.edit(TOPOLOGY, name_of(topology()), {"metadata": going})
+    world.run()
+    assert world.verdict() == ("True", "Ready")
+
+
 def test_pool_node_without_flavor_is_waited_for() -> None:
     world = World(held(), [device_flavor(count=1)])
     late = device_flavor(count=4)

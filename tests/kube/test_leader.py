@@ -40,6 +40,9 @@ class Candidate:
     async def line(self, request: httpx.Request) -> httpx.Response:
         if self.cut == "hangs":
             return await hang(request)
+        if self.cut == "hangs once written":
+            await self.api(request)
+            return await hang(request)
         if self.cut == "refused":
             raise httpx.ConnectError("refused")
         return await self.api(request)
@@ -162,6 +165,23 @@ def test_b049_sigterm_releases_the_lease_and_it_is_taken_within_3_seconds() -> N
         async with Pair() as pair:
             await pair.a.stop()
             assert pair.writers() == ""
+            assert pair.holder() == ""
+            await pair.tick(3)
+            assert pair.writers() == "b"
+            pair.a.task = None
+
+    play(scenario)
+
+
+def test_b049_a_renewal_under_way_does_not_keep_a_leaver_from_handing_over() -> None:
+    """Its answer never came, so the version that the leaver knows is old."""
+
+    async def scenario() -> None:
+        async with Pair() as pair:
+            pair.a.cut = "hangs once written"
+            await pair.tick(3)
+            pair.a.cut = ""
+            await pair.a.stop()
             assert pair.holder() == ""
             await pair.tick(3)
             assert pair.writers() == "b"
