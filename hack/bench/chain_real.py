@@ -96,13 +96,17 @@ class RealBench:
         kubeconfig = str(self._control_plane.kubeconfig)
         self._client = Client(Connection(find_credentials(kubeconfig=kubeconfig)), field_manager="bench")
         try:
-            await self._publish(agents)
-            controllers = await self._cold(operator)
-            await self._settled()
-            await self._ledger_changes(controllers)
+            await self._steps(operator, agents)
         finally:
             await self._client.close()
         self.figures.rows["load average at the end"] = os.getloadavg()[0]
+
+    async def _steps(self, operator: Path, agents: Path) -> None:
+        """Measure one thing after the other; given are the kubeconfigs of the two processes."""
+        await self._publish(agents)
+        controllers = await self._cold(operator)
+        await self._settled()
+        await self._ledger_changes(controllers)
 
     async def _publish(self, kubeconfig: Path) -> None:
         """Let one node of each machine come as nodes come, and the others as copies of what it became."""

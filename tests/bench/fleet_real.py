@@ -34,9 +34,6 @@ from hack.controlplane.audit import Request
 from hack.controlplane.errors import ControlPlaneError
 from hack.controlplane.product import AGENT
 from hack.fleet import Machines, write_fleet
-from kube.client import Client
-from kube.connection import Connection
-from kube.credentials import find_credentials
 from kube.reconciler import Object
 from nodefeature.fields import as_int, as_str, labels_of, uid_of
 from nodefeature.kinds import DEVICES, INSTANCE_TYPE, POD
@@ -62,18 +59,12 @@ class FleetBench(RealBench):
         super().__init__(nodes, folder)
         self.holds = True
 
-    async def _measure(self, operator: Path, agents: Path) -> None:
-        kubeconfig = str(self._control_plane.kubeconfig)
-        self._client = Client(Connection(find_credentials(kubeconfig=kubeconfig)), field_manager="bench")
-        try:
-            await self._publish(agents)
-            controllers = await self._cold(operator)
-            ledgers = await self._follow(agents)
-            await self._settled()
-            await self._record(controllers, ledgers)
-        finally:
-            await self._client.close()
-        self.figures.rows["load average at the end"] = os.getloadavg()[0]
+    async def _steps(self, operator: Path, agents: Path) -> None:
+        await self._publish(agents)
+        controllers = await self._cold(operator)
+        ledgers = await self._follow(agents)
+        await self._settled()
+        await self._record(controllers, ledgers)
 
     async def _follow(self, kubeconfig: Path) -> Measured:
         """Start the agents of all nodes; return when they have said what they have to say."""
