@@ -16,6 +16,7 @@ from typing import Protocol
 
 import aiohttp
 import httpx
+from yarl import URL
 
 from kube.credentials import Credentials
 from kube.tls import api_server_context
@@ -80,7 +81,7 @@ class SessionWire:
             self._session = open_session(self._context, limit=0)
         answer = await self._session.request(
             method,
-            f"{self._server}{target}",
+            URL(f"{self._server}{target}", encoded=True),  # as it was authorized: `%2e%2e` is no step up
             headers=headers,
             data=content,
             allow_redirects=False,

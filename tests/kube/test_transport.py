@@ -34,9 +34,13 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 
 @asynccontextmanager
 async def served(
-    talk: Conversation, *, name: str = "localhost", trust: trustme.CA | None = None
+    talk: Conversation,
+    *,
+    name: str = "localhost",
+    trust: trustme.CA | None = None,
+    heads: list[bytes] | None = None,
 ) -> AsyncIterator[Client]:
-    """A TLS server that talks as told, and a client that trusts it (or another CA)."""
+    """A TLS server that talks as told, and a client that trusts it (or another CA); `heads` gets what was asked."""
     ca = trustme.CA()
     pair = ca.issue_cert("localhost")
     chain = "".join(part.bytes().decode() for part in pair.cert_chain_pems)
@@ -44,7 +48,9 @@ async def served(
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await reader.readuntil(b"\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            if heads is not None:
+                heads.append(head)
             await talk(reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
             return
@@ -75,6 +81,20 @@ def answers(body: bytes, code: bytes = b"200 OK") -> Conversation:
         await writer.drain()
 
     return talk
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nodes/%2e%2e/x", "/api/v1/nodes/a%2Fb", "/api/v1/nodes/%41"])
+def test_a_relay_asks_for_its_path_as_it_is(path: str) -> None:
+    heads: list[bytes] = []
+
+    async def test() -> None:
+        request = Request(method="GET", path=path, what="a relay")
+        told = served(answers(b"{}"), heads=heads)
+        async with told as client, client.connection.exchange(request, first_s=5) as answer:
+            assert await answer.body() == b"{}"
+
+    asyncio.run(test())
+    assert heads[0].startswith(f"GET {path} HTTP/1.1\r\n".encode())
 
 
 def test_a_call_over_tls() -> None:
