@@ -74,9 +74,12 @@ class Client:
         """Return a copy whose writes all pass `fence`."""
         return Client(self.connection, field_manager=self.field_manager, fence=fence, deadline_s=self._deadline_s)
 
-    async def get(self, kind: Kind, name: str, namespace: str = "", *, subresource: str = "") -> Object:
-        """Return one object; NotFound when it is not there."""
-        return self._decode(kind, await self._read(requests.get_object(kind, name, namespace, subresource)))
+    async def get(
+        self, kind: Kind, name: str, namespace: str = "", *, subresource: str = "", resource_version: str = ""
+    ) -> Object:
+        """Return one object, not older than `resource_version`; NotFound when it is not there."""
+        request = requests.get_object(kind, name, namespace, subresource, resource_version=resource_version)
+        return self._decode(kind, await self._read(request))
 
     async def list(
         self, kind: Kind, namespace: str = "", *, label_selector: str = "", field_selector: str = ""

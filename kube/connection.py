@@ -168,7 +168,8 @@ class Connection:
             except REPEATED as error:
                 pause_s = self._pause(error, attempt)
                 late = self.clock.now() - started + pause_s > REPEAT_WITHIN_S
-                if not request.safe or attempt >= ATTEMPTS or late:
+                useless = isinstance(error, ApiError) and error.is_of_the_future
+                if not request.safe or attempt >= ATTEMPTS or late or useless:
                     raise
                 await self.clock.sleep(pause_s)
 

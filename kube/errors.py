@@ -101,6 +101,11 @@ class ApiError(OperatorError):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r}, code={self.code}, reason={self.reason!r})"
 
+    @property
+    def is_of_the_future(self) -> bool:
+        """Say whether a version was asked for that the server has not reached; it waited for it already."""
+        return "ResourceVersionTooLarge" in self.causes()
+
     def causes(self) -> list[str]:
         """Return the machine words of the Status' causes."""
         return [as_str(cause.get("reason")) for cause in as_maps(at(self.status, "details", "causes"))]

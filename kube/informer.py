@@ -241,8 +241,7 @@ class Informer:
         self._failures += 1
         if isinstance(error, ApiError) and self._version:
             self._refusals += 1
-            ahead = "ResourceVersionTooLarge" in error.causes()
-            if isinstance(error, Gone) or ahead or self._refusals >= REFUSALS:
+            if isinstance(error, Gone) or error.is_of_the_future or self._refusals >= REFUSALS:
                 self._version, self._refusals = "", 0
         text = f"{type(error).__name__}: {error}"
         level = logging.DEBUG if text == self._complaint else logging.WARNING

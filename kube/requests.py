@@ -105,10 +105,13 @@ def select_labels(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
-def get_object(kind: Kind, name: str, namespace: str = "", subresource: str = "") -> Request:
-    """Read one object."""
+def get_object(
+    kind: Kind, name: str, namespace: str = "", subresource: str = "", *, resource_version: str = ""
+) -> Request:
+    """Read one object, not older than `resource_version`."""
     path = object_path(kind, name, namespace, subresource)
-    return Request(method="GET", path=path, what=f"get {kind} {_words(name, namespace)}")
+    query: Query = (("resourceVersion", resource_version),) if resource_version else ()
+    return Request(method="GET", path=path, query=query, what=f"get {kind} {_words(name, namespace)}")
 
 
 def list_objects(kind: Kind, namespace: str = "", options: ListOptions | None = None) -> Request:

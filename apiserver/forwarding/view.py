@@ -31,7 +31,7 @@ from apiserver.forwarding.splicing import Splice, off_loop
 from apiserver.rest import negotiation, status, table
 from apiserver.rest.app import READ_DEADLINE_S, WRITE_DEADLINE_S, Authorize, manager_of
 from apiserver.rest.negotiation import Form, View
-from apiserver.rest.options import delete_options
+from apiserver.rest.options import delete_options, read_version
 from apiserver.rest.patch import PatchType
 from apiserver.rest.request_info import RequestInfo
 from apiserver.rest.responses import NO_CACHE, Receive, Send, end_stream, read_body, send_bytes, send_piece
@@ -112,6 +112,7 @@ class CrdView:
         headers = dict(scope["headers"])
         form = negotiation.negotiate(headers.get(b"accept", b"").decode("latin-1"), call.info.verb)
         table.check_include(call.info.query.get("includeObject", ""))
+        read_version(call.info.query)  # kube-apiserver blames itself for some that are none
         try:
             await self._serve(_Exchange(call, headers, form, receive, send))
         except Unreachable as error:

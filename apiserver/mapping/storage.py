@@ -60,7 +60,8 @@ class MappedStorage:
 
     async def get(self, call: Call) -> Document:
         """Return one object; 404 for what is not of the kind."""
-        return self._document(await self._stored(call.info))
+        version = call.info.query.get("resourceVersion", "")
+        return self._document(await self._stored(call.info, version=version))
 
     async def list(self, call: Call, options: ListOptions) -> Page:
         """Return a list, or one page of it."""
@@ -268,11 +269,13 @@ class MappedStorage:
         mapping = self._mapping
         return metadata.backing(obj, stored, notes=mapping.notes(obj), mark=mapping.mark, known=mapping.note_keys)
 
-    async def _stored(self, info: RequestInfo, *, foreign: bool = False) -> Object:
+    async def _stored(self, info: RequestInfo, *, foreign: bool = False, version: str = "") -> Object:
         """Return the backing object; `foreign`: one that is not of the kind is a conflict instead of nothing."""
         with translated(info, self._mapping.backing):
             try:
-                stored = await self._client.get(self._mapping.backing, info.name, info.namespace)
+                stored = await self._client.get(
+                    self._mapping.backing, info.name, info.namespace, resource_version=version
+                )
             except NotFound as error:
                 raise not_found(info) from error
         if self._mapping.owns(stored):

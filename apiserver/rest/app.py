@@ -19,7 +19,15 @@ from typing import Any
 from apiserver.rest import listing, negotiation, patch, request_info, status, table, watching
 from apiserver.rest.discovery import Discovery
 from apiserver.rest.negotiation import Form, View
-from apiserver.rest.options import ListOptions, delete_options, list_options, watch_options, write_options
+from apiserver.rest.options import (
+    ListOptions,
+    delete_options,
+    list_options,
+    read_version,
+    watch_options,
+    write_options,
+)
+from apiserver.rest.repeated import repeated_fields
 from apiserver.rest.request_info import RequestInfo
 from apiserver.rest.responses import (
     NO_CACHE,
@@ -243,6 +251,7 @@ class App:
         form = negotiation.negotiate(request.header(b"accept"), info.verb)
         include = table.check_include(info.query.get("includeObject", ""))
         if info.verb == "get":
+            read_version(info.query)
             document = await resource.storage.get(call)
             await self._send_one(request, resource, document, form=form, include=include)
         elif info.verb == "list":
@@ -399,7 +408,7 @@ def check_force(change: patch.Patch, force: bool, info: RequestInfo) -> None:
 
 def check_repeated(body: bytes, content_type: str, validation: str) -> tuple[str, ...]:
     """Return warnings of fields given twice; raises Refusal 400 when the client asked for strictness."""
-    repeated = [] if validation == "Ignore" else negotiation.repeated_fields(body, content_type)
+    repeated = [] if validation == "Ignore" else repeated_fields(body, content_type)
     if repeated and validation == "Strict":
         texts = ", ".join(f'duplicate field "{name}"' for name in repeated)
         raise status.bad_request(f"strict decoding error: {texts}")

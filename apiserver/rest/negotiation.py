@@ -10,7 +10,6 @@ a body is JSON or YAML and becomes plain JSON types (no dates, no aliases, strin
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -31,8 +30,6 @@ _PARAMETERS = frozenset({"q", "as", "g", "v", "charset", "profile"})
 P = ParamSpec("P")
 T = TypeVar("T")
 _SHORT_BYTES = 32 * 1024
-_MAX_TWICE_BYTES = 256 * 1024
-_MOST_REPEATED = 20
 _MAX_YAML_BYTES = 1024 * 1024
 MOST_DEEP = 200
 _ENCODER_DEPTH = 254
@@ -146,11 +143,11 @@ def wants_gzip(accept_encoding: bytes) -> bool:
 _NEVER = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
 
 
-class _BodyLoader(yaml.CSafeLoader):
+class BodyLoader(yaml.CSafeLoader):
     """YAML as Kubernetes reads it: timestamps stay strings."""
 
 
-_BodyLoader.yaml_implicit_resolvers = {
+BodyLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
@@ -195,30 +192,6 @@ def nests_too_deep(value: Any) -> bool:
     return False
 
 
-def repeated_fields(body: bytes, content_type: str) -> list[str]:
-    """Return the names of fields that a JSON body gives twice in one object; the parser keeps the last.
-
-    What is too long to be looked at once more, or nests beyond the slower parser's depth, is taken as it is.
-    """
-    if content_type.partition(";")[0].strip().lower() not in ("", JSON_TYPE) or len(body) > _MAX_TWICE_BYTES:
-        return []
-    found: dict[str, None] = {}
-
-    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        out: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in out:
-                found[key] = None
-            out[key] = value
-        return out
-
-    try:
-        json.loads(body, object_pairs_hook=look)
-    except (ValueError, RecursionError):
-        return []
-    return list(found)[:_MOST_REPEATED]
-
-
 def decode_yaml(body: bytes) -> Any:
     """Return a YAML body; aliases are refused, since a few of them unfold to gigabytes."""
     if len(body) > _MAX_YAML_BYTES:
@@ -228,7 +201,7 @@ def decode_yaml(body: bytes) -> Any:
     try:
         _check_shape(body)
         # The loader is CSafeLoader without timestamps.
-        value = yaml.load(body, Loader=_BodyLoader)  # noqa: S506 - a subclass of the safe loader
+        value = yaml.load(body, Loader=BodyLoader)  # noqa: S506 - a subclass of the safe loader
         return orjson.loads(orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME))
     except TypeError as error:
         raise status.bad_request("the YAML body holds something that JSON cannot: a key or a value") from error
@@ -240,7 +213,7 @@ def decode_yaml(body: bytes) -> Any:
 def _check_shape(body: bytes) -> None:
     """Refuse aliases and deep nesting by the flat event stream: the composer behind it recurses in C."""
     depth = 0
-    for event in yaml.parse(body, Loader=_BodyLoader):
+    for event in yaml.parse(body, Loader=BodyLoader):
         if isinstance(event, yaml.AliasEvent):
             raise status.bad_request("the YAML body uses aliases, which are not accepted")
         if isinstance(event, yaml.CollectionStartEvent):

@@ -74,7 +74,7 @@ def read_version(query: Mapping[str, str]) -> int | None:
     if not value:
         return None
     if not (value.isascii() and value.isdigit() and len(value) < 19):
-        raise status.invalid_option(_LIST_KIND, "resourceVersion", value, "must be an unsigned integer")
+        raise status.bad_request(f"resourceVersion {value!r} must be an unsigned integer")
     return int(value)
 
 

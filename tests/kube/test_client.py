@@ -21,6 +21,7 @@ from kube.errors import (
     NotFound,
     NotLeader,
     OperatorError,
+    ServerTimeout,
     TooManyRequests,
     Unauthorized,
     Unavailable,
@@ -29,7 +30,7 @@ from kube.errors import (
 from kube.requests import ListOptions
 from nodefeature.kinds import NODE, POD
 from tests.builders.virtual_clock import VirtualClock
-from tests.kube.wire import Stream, Wire, answer, client_over, fail, hang, refuse, stream
+from tests.kube.wire import Stream, Wire, answer, client_over, fail, hang, refuse, status, stream
 
 N1 = {"metadata": {"name": "n1"}}
 
@@ -133,6 +134,19 @@ def test_a_safe_request_is_repeated_not_before_retry_after(code: int) -> None:
         await clock.advance(2)
         assert len(wire.requests) == 2
         assert (await task)["metadata"]["name"] == "n1"
+
+    play(scenario())
+
+
+def test_a_version_of_the_future_is_asked_for_once() -> None:
+    async def scenario() -> None:
+        ahead = status(
+            504, "Timeout", details={"causes": [{"reason": "ResourceVersionTooLarge"}], "retryAfterSeconds": 1}
+        )
+        clock, wire = VirtualClock(), Wire(answer(ahead, 504))
+        asked = client_over(wire, clock).get(NODE, "n1", resource_version="999")
+        assert type(await outcome(asked, clock, 60)) is ServerTimeout
+        assert [request.url.query for request in wire.requests] == [b"resourceVersion=999"]
 
     play(scenario())
 

@@ -83,7 +83,19 @@ def test_a_page_token_that_is_none_is_refused(server: Server, namespace: str, to
 
 def test_a_list_at_no_number_is_refused(shelf: Shelf) -> None:
     answer = shelf.server.ask("GET", shelf.path, resourceVersion="abc")
-    assert answer.code == shelf.server.answer_of("list-at-abc")
+    assert answer.code == 400
+
+
+def test_one_object_at_no_number_is_refused(shelf: Shelf) -> None:
+    shelf.create("a")
+    answer = shelf.server.ask("GET", f"{shelf.path}/{shelf.name('a')}", resourceVersion="abc")
+    assert answer.code == (400 if shelf.server.below else shelf.server.answer_of("one-at-abc"))
+
+
+def test_one_object_of_the_future_asks_to_retry(shelf: Shelf) -> None:
+    shelf.create("a")
+    answer = shelf.server.ask("GET", f"{shelf.path}/{shelf.name('a')}", resourceVersion=FUTURE)
+    assert answer.code == shelf.server.answer_of("one-from-the-future")
 
 
 def test_a_list_at_zero_is_served(shelf: Shelf) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apiserver.rest.negotiation import MOST_DEEP, View, decode, negotiate, repeated_fields, wants_gzip
+from apiserver.rest.negotiation import MOST_DEEP, View, decode, negotiate, wants_gzip
+from apiserver.rest.repeated import repeated_fields
 from apiserver.rest.status import Refusal
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -12,6 +13,7 @@ PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 KUBECTL = f"{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 JSON = "application/json"
+YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 ROWS = [
@@ -120,7 +122,13 @@ REPEATED = {
     "none": (b'{"a": 1, "b": {"a": 2}}', JSON, []),
     "at the root": (b'{"a": 1, "a": 2}', JSON, ["a"]),
     "deep, each once": (b'{"a": [{"b": 1, "b": 2}, {"b": 1, "b": 2}], "a": 1}', JSON, ["b", "a"]),
-    "no JSON": (b"a: 1\na: 2", "application/yaml", []),
+    "JSON under a YAML type": (b' {"a": 1, "a": 2}', YAML, ["a"]),
+    "YAML, none": (b"a: {b: 1}\nc: [b, b, {b: 1}, {b: 2}]\nb: a", YAML, []),
+    "YAML at the root": (b"a: 1\n'a': 2", YAML, ["a"]),
+    "YAML, deep, each once": (b"a:\n- {b: 1, b: 2}\n- {b: [x], b: {}, b: 3}\nc: 1\na: 1", YAML, ["b", "a"]),
+    "YAML, a mapping as key": (b"? {a: 1}\n: a\nb: 1\nb: 2", YAML, ["b"]),
+    "no YAML": (b"a: 1\na: [", YAML, []),
+    "neither": (b"a: 1\na: 2", "text/plain", []),
     "nested too deep": (b'{"a":' * 100_000, JSON, []),
     "too long": (b'{"a": 1, "a": "' + b"x" * 300_000 + b'"}', JSON, []),
 }

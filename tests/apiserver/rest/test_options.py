@@ -18,7 +18,7 @@ LIST_ROWS = [
     ("sendInitialEvents on a list", "sendInitialEvents=true", 422),
     ("version with continue", "resourceVersion=5&continue=x", 400),
     ("negative limit", "limit=-1", 422),
-    ("version is no number", "resourceVersion=abc", 422),
+    ("version is no number", "resourceVersion=abc", 400),
     ("bad label selector", "labelSelector=a%3D%3D%3Db", 400),
     ("bad field selector", "fieldSelector=nothing", 400),
 ]
