@@ -13,7 +13,7 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
@@ -126,6 +126,11 @@ class Client:
         return await self._write(
             kind, requests.create_object(kind, named(kind, obj), self._options(subresource, dry_run))
         )
+
+    async def review(self, kind: Kind, spec: Mapping[str, Any]) -> Object:
+        """Ask a review, which is stored nowhere: no fence, no field manager; asked once."""
+        request = requests.ask_review(kind, spec)
+        return self._decode(kind, await self.connection.ask(request, deadline_s=self._deadline_s))
 
     async def update(self, kind: Kind, obj: Object, *, subresource: str = "", dry_run: bool = False) -> Object:
         """Replace an object (or its status); Conflict when its resourceVersion is no longer the newest."""

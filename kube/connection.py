@@ -36,11 +36,11 @@ from kube.errors import (
     transport_error,
 )
 from kube.requests import Request
+from kube.socket_wire import SocketWire
 from kube.wire import (
     TRANSPORT_FAILURES,
     Headers,
     Reply,
-    SessionWire,
     TransportWire,
     Wire,
     client_context,
@@ -67,15 +67,24 @@ OpenTransport = Callable[[Credentials, int], httpx.AsyncBaseTransport]
 
 
 class Answer:
-    """An answer on its way: `headers` are looked up in any case; it may be read once."""
+    """An answer on its way; it may be read once."""
 
-    __slots__ = ("_reply", "_what", "code", "headers")
+    __slots__ = ("_reply", "_what", "code")
 
     def __init__(self, reply: Reply, what: str) -> None:
         self._reply = reply
         self._what = what
         self.code = reply.code
-        self.headers: Mapping[str, str] = reply.headers
+
+    @property
+    def pairs(self) -> Headers:
+        """Return the headers, named in lower case; names may repeat."""
+        return self._reply.pairs
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers, named in lower case; of those that repeat the last."""
+        return dict(self._reply.pairs)
 
     @property
     def is_success(self) -> bool:
@@ -188,6 +197,17 @@ class Connection:
         """
         return Exchange(self, request, first_s)
 
+    async def ask(self, request: Request, *, deadline_s: float) -> bytes:
+        """Send a request once, on the wire of relays, and return the body of a success: for the paths that are hot."""
+        try:
+            async with self.clock.timeout(deadline_s), self.exchange(request, first_s=deadline_s) as answer:
+                body = await answer.body()
+        except TimeoutError as error:
+            raise transport_error(error, request.what) from error
+        if not answer.is_success:
+            raise answer_error(answer.code, answer.headers, body)
+        return body
+
     async def close(self) -> None:
         """Close all connections that are open."""
         if self._pair is not None:
@@ -213,7 +233,7 @@ class Connection:
     def _opened(self, credentials: Credentials) -> Pair:
         opener = self._open_transport
         calls = _http_client(credentials, (opener or aiohttp_transport)(credentials, MAX_CALLS))
-        streams = TransportWire(credentials, opener(credentials, 0)) if opener else SessionWire(credentials)
+        streams = TransportWire(credentials, opener(credentials, 0)) if opener else SocketWire(credentials)
         return Pair(credentials, calls, streams)
 
     async def _attempt(self, request: Request, deadline_s: float) -> bytes:

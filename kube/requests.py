@@ -146,6 +146,13 @@ def create_object(kind: Kind, obj: Object, options: WriteOptions) -> Request:
     return _write("POST", path, obj, options, what=f"create {kind} {_words(name, namespace)}")
 
 
+def ask_review(kind: Kind, spec: Mapping[str, Any]) -> Request:
+    """Ask a review: an object that is answered and stored nowhere."""
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
+    path = collection_path(kind)
+    return Request(method="POST", path=path, content=orjson.dumps(body), what=f"ask {kind}")
+
+
 def update_object(kind: Kind, obj: Object, options: WriteOptions) -> Request:
     """Replace an object; its resourceVersion, when present, is the precondition."""
     name, namespace = name_of(obj), namespace_of(obj)

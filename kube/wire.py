@@ -4,27 +4,23 @@ For: `kube.connection`, whose calls go through an httpx client instead.
 In: a method, the target of a request line, headers, a body. Out: a `Reply`, or an exception of `TRANSPORT_FAILURES`.
 Promises: nothing is decoded, followed, or remembered for another request; a body is handed out as it arrived, in
 pieces as large as what has come; a reply that is closed before its end ends its connection.
-Two wires: aiohttp's session as it is, for production; any httpx transport, for tests that bring their own.
+Two wires: `socket_wire`, for production; any httpx transport, for tests that bring their own.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Mapping
 from typing import Protocol
 
 import aiohttp
 import httpx
-from yarl import URL
 
 from kube.credentials import Credentials
 from kube.tls import api_server_context
 
 CONNECT_S = 5.0
 KEEP_ALIVE_S = 30.0
-BUFFER_BYTES = 256 * 1024
-"""What is read of an answer before its reader has taken it: as much as the event loop reads at once."""
 Headers = list[tuple[str, str]]
 
 TRANSPORT_FAILURES: tuple[type[Exception], ...] = (
@@ -39,15 +35,15 @@ TRANSPORT_FAILURES: tuple[type[Exception], ...] = (
 
 
 class Reply(Protocol):
-    """An answer whose head has come. `headers` are looked up in any case."""
+    """An answer whose head has come."""
 
     @property
     def code(self) -> int:
         """Return the status."""
 
     @property
-    def headers(self) -> Mapping[str, str]:
-        """Return the headers."""
+    def pairs(self) -> Headers:
+        """Return the headers, named in lower case; names may repeat."""
 
     async def read(self) -> bytes:
         """Return what has come since; nothing at the end."""
@@ -64,53 +60,6 @@ class Wire(Protocol):
 
     async def close(self) -> None:
         """Close what is open."""
-
-
-class SessionWire:
-    """The wire of production."""
-
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
-        self._server = credentials.server.rstrip("/")
-        self._context = client_context(credentials)
-        self._session: aiohttp.ClientSession | None = None
-
-    async def send(self, method: str, target: str, headers: Headers, content: bytes | None) -> Reply:
-        """Send a request; return when the head of its answer has come."""
-        if self._session is None:  # a session belongs to the loop that runs when it is made
-            self._session = open_session(self._context, limit=0)
-        answer = await self._session.request(
-            method,
-            URL(f"{self._server}{target}", encoded=True),  # as it was authorized: `%2e%2e` is no step up
-            headers=headers,
-            data=content,
-            allow_redirects=False,
-            server_hostname=self._credentials.server_name or None,
-        )
-        return _SessionReply(answer)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-
-
-class _SessionReply:
-    """An answer of aiohttp."""
-
-    __slots__ = ("_answer", "_content", "code", "headers")
-
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self._answer = answer
-        self._content = answer.content
-        self.code = answer.status
-        self.headers: Mapping[str, str] = answer.headers
-
-    async def read(self) -> bytes:
-        return await self._content.readany()
-
-    async def close(self) -> None:
-        self._answer.release()
 
 
 class TransportWire:
@@ -141,7 +90,9 @@ class _TransportReply:
         self._answer = answer
         self._pieces = aiter(answer.stream)
         self.code = answer.status_code
-        self.headers: Mapping[str, str] = answer.headers
+        self.pairs: Headers = [
+            (name.lower().decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers.raw
+        ]
 
     async def read(self) -> bytes:
         async for piece in self._pieces:
@@ -172,7 +123,6 @@ def open_session(context: ssl.SSLContext, *, limit: int) -> aiohttp.ClientSessio
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
-        read_bufsize=BUFFER_BYTES,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
     )
 

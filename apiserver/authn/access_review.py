@@ -73,7 +73,7 @@ class AccessReviews:
 
     async def _ask(self, spec: Mapping[str, Any]) -> tuple[bool, str]:
         try:
-            answer = await self._client.create(SUBJECT_ACCESS_REVIEW, {"metadata": {}, "spec": dict(spec)})
+            answer = await self._client.review(SUBJECT_ACCESS_REVIEW, spec)
         except OperatorError as error:
             log.warning("access not reviewed", extra={"reason": str(error)})
             raise review_failed("the request could not be authorized") from error

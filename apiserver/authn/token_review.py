@@ -41,7 +41,7 @@ class TokenReviews:
 
     async def _ask(self, token: str) -> User | None:
         try:
-            answer = await self._client.create(TOKEN_REVIEW, {"metadata": {}, "spec": {"token": token}})
+            answer = await self._client.review(TOKEN_REVIEW, {"token": token})
         except OperatorError as error:
             log.warning("token not reviewed", extra={"reason": str(error)})
             raise review_failed("the token could not be reviewed") from error

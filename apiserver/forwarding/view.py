@@ -44,7 +44,7 @@ from nodefeature.fields import as_map, as_str, at
 from nodefeature.kinds import Kind
 
 CONFLICT_RETRIES = 5
-_PASSED_BACK = ("warning", "retry-after", "audit-id", "content-encoding", "vary")
+_PASSED_BACK = frozenset({"content-type", "warning", "retry-after", "audit-id", "content-encoding", "vary"})
 _JSON_TYPES = frozenset({"", "*/*", negotiation.JSON_TYPE})
 Pairs = list[tuple[bytes, bytes]]
 
@@ -297,12 +297,10 @@ def is_utf8(body: bytes) -> bool:
 
 
 def _passed_back(answer: Answer) -> Iterator[tuple[bytes, bytes]]:
-    yield b"content-type", answer.headers.get("content-type", negotiation.JSON_TYPE).encode("latin-1")
     yield NO_CACHE
-    for name in _PASSED_BACK:
-        value = answer.headers.get(name)
-        if value:
-            yield name.encode(), value.encode()  # a warning may name a field in any letters
+    for name, value in answer.pairs:
+        if name in _PASSED_BACK:
+            yield name.encode(), value.encode("latin-1")
 
 
 async def _send(exchange: _Exchange, code: int, body: bytes, headers: Pairs) -> None:

@@ -19,11 +19,11 @@ from kube.client import Client
 from kube.clock import SystemClock
 from kube.connection import Connection
 from kube.credentials import Credentials, StaticCredentials
-from kube.errors import NotFound, Unreachable
+from kube.errors import Forbidden, NotFound, OperatorError, Unreachable
 from kube.requests import ListOptions, Request
 from kube.tls import server_context
 from kube.watch import LineSplitter, decode_event
-from nodefeature.kinds import NODE
+from nodefeature.kinds import NODE, SUBJECT_ACCESS_REVIEW
 from tests.kube.wire import line
 
 pytestmark = pytest.mark.component
@@ -130,6 +130,30 @@ async def talks_nonsense(_reader: asyncio.StreamReader, writer: asyncio.StreamWr
     await writer.drain()
 
 
+@pytest.mark.parametrize(
+    ("talk", "error"),
+    [(answers(b"no", b"403 Forbidden"), Forbidden), (hangs, Unreachable), (closes, Unreachable), (resets, Unreachable)],
+)
+def test_a_review_that_gets_no_yes_is_an_error(talk: Conversation, error: type[OperatorError]) -> None:
+    async def scenario() -> None:
+        async with served(talk) as client:
+            with pytest.raises(error):
+                await client.review(SUBJECT_ACCESS_REVIEW, {"user": "ann"})
+
+    asyncio.run(scenario())
+
+
+def test_a_review_is_asked_and_read() -> None:
+    heads: list[bytes] = []
+
+    async def scenario() -> None:
+        async with served(answers(b'{"status":{"allowed":true}}', b"201 Created"), heads=heads) as client:
+            assert (await client.review(SUBJECT_ACCESS_REVIEW, {"user": "ann"}))["status"] == {"allowed": True}
+
+    asyncio.run(scenario())
+    assert heads[0].startswith(b"POST /apis/authorization.k8s.io/v1/subjectaccessreviews HTTP/1.1\r\n")
+
+
 @pytest.mark.parametrize("talk", [closes, resets, hangs, cuts_the_body, talks_nonsense])
 def test_a_write_that_gets_no_usable_answer_is_unreachable(talk: Conversation) -> None:
     async def scenario() -> None:
@@ -220,7 +244,7 @@ def test_a_relay_passes_a_packed_body_as_it_is() -> None:
     async def scenario() -> None:
         request = Request(method="GET", path="/a", what="get a", headers=(("accept-encoding", "gzip"),))
         async with served(talk) as client, client.connection.exchange(request, first_s=2) as answer:
-            assert (answer.code, answer.headers["Content-Encoding"]) == (200, "gzip")
+            assert (answer.code, answer.headers["content-encoding"]) == (200, "gzip")
             assert await answer.body() == packed
 
     asyncio.run(scenario())

@@ -292,7 +292,7 @@ def test_unknown_fields(case: Case) -> None:
         body["spec"] = {**case.spec, "co\r\nlour": "red", "c" * 1000: 1}
         cut = await server.ask("PUT", f"{case.path}/a", body)
         assert cut.headers["warning"].isprintable(), "as part of a header it would break the connection"
-        assert len(cut.headers["warning"]) < 300
+        assert max(map(len, cut.headers["warning"].split(", "))) < 300
         quiet = await server.ask("PUT", f"{case.path}/a?fieldValidation=Ignore", body)
         assert (quiet.code, quiet.headers.get("warning")) == (200, None)
 

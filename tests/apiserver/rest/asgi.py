@@ -72,7 +72,10 @@ class Browser:
 
         extra = {"content-type": content_type, **({"accept": accept} if accept else {}), **(headers or {})}
         await self.app(_scope(method, target, {**self.headers, **extra}), receive, send)
-        names = {key.decode().lower(): value.decode("latin-1") for key, value in sent[0]["headers"]}
+        names: dict[str, str] = {}
+        for key, value in sent[0]["headers"]:
+            name, text = key.decode().lower(), value.decode("latin-1")
+            names[name] = f"{names[name]}, {text}" if name in names else text
         return Answer(sent[0]["status"], names, b"".join(message.get("body", b"") for message in sent[1:]))
 
     @asynccontextmanager

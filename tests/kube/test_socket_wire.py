@@ -1,0 +1,293 @@
+"""The wire of production: real sockets, a server that answers byte for byte what a row says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from kube.credentials import Credentials
+from kube.errors import InvalidRequest
+from kube.socket_wire import BUFFER_BYTES, MOST_HEAD_BYTES, BrokenAnswer, ConnectionClosed, SocketWire
+from kube.wire import Headers
+
+OK = b"HTTP/1.1 200 OK\r\n"
+EMPTY = OK + b"content-length: 0\r\n\r\n"
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class Seen:
+    """What a server was asked, and on how many connections."""
+
+    heads: list[bytes] = field(default_factory=list)
+    connections: int = 0
+
+
+@asynccontextmanager
+async def served(*answers: bytes | Talk, path: str = "") -> AsyncIterator[tuple[SocketWire, Seen]]:
+    """A server whose n-th request gets the n-th answer; nothing ends the connection without one."""
+    seen, left = Seen(), list(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.connections += 1
+        try:
+            while left:
+                seen.heads.append(await reader.readuntil(b"\r\n\r\n"))
+                answer = left.pop(0)
+                if not answer:
+                    break
+                if isinstance(answer, bytes):
+                    writer.write(answer)
+                    await writer.drain()
+                else:
+                    await answer(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    wire = SocketWire(Credentials(server=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"))
+    try:
+        yield wire, seen
+    finally:
+        await wire.close()
+        server.close()
+        await server.wait_closed()
+
+
+async def asked(wire: SocketWire, method: str = "GET", target: str = "/a") -> tuple[int, bytes, Headers]:
+    """Ask and read to the end."""
+    reply = await wire.send(method, target, [], b"{}" if method == "POST" else None)
+    body = b""
+    while piece := await reply.read():
+        body += piece
+    await reply.close()
+    return reply.code, body, reply.pairs
+
+
+WHOLE = {
+    "of a length": (OK + b"content-length: 2\r\n\r\nab", 200, b"ab"),
+    "in chunks": (OK + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n", 200, b"ab"),
+    "in chunks with a trailer": (OK + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx: y\r\n\r\n", 200, b"a"),
+    "nothing": (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
+    "after going on": (b"HTTP/1.1 100 Continue\r\nx: y\r\n\r\n" + OK + b"content-length: 1\r\n\r\na", 200, b"a"),
+    "a refusal": (b"HTTP/1.1 409 Conflict\r\ncontent-length: 1\r\n\r\na", 409, b"a"),
+}
+
+
+@pytest.mark.parametrize("row", WHOLE)
+def test_a_whole_answer_leaves_its_connection_for_the_next(row: str) -> None:
+    answer, code, body = WHOLE[row]
+
+    async def test() -> None:
+        async with served(answer, EMPTY) as (wire, seen):
+            assert (await asked(wire))[:2] == (code, body)
+            assert (await asked(wire))[0] == 200
+            assert seen.connections == 1
+
+    asyncio.run(test())
+
+
+ENDING = {
+    "told to": OK + b"connection: close\r\ncontent-length: 1\r\n\r\na",
+    "HTTP/1.0": b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\na",
+}
+
+
+@pytest.mark.parametrize("row", ENDING)
+def test_a_connection_that_is_to_end_is_not_used_again(row: str) -> None:
+    async def test() -> None:
+        async with served(ENDING[row], EMPTY) as (wire, seen):
+            assert (await asked(wire))[1] == b"a"
+            await asked(wire)
+            assert seen.connections == 2
+
+    asyncio.run(test())
+
+
+def test_a_body_without_a_length_ends_with_its_connection() -> None:
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK + b"\r\nab")
+        writer.close()
+
+    async def test() -> None:
+        async with served(talk) as (wire, _):
+            assert (await asked(wire))[:2] == (200, b"ab")
+
+    asyncio.run(test())
+
+
+BROKEN = {
+    "no answer": (b"", ConnectionClosed),
+    "half a head": (b"HTTP/1.1 20", BrokenAnswer),
+    "half a body": (OK + b"content-length: 9\r\n\r\nab", BrokenAnswer),
+    "half of the chunks": (OK + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n", BrokenAnswer),
+    "another protocol": (b"SSH-2.0-OpenSSH\r\n\r\n", BrokenAnswer),
+    "an upgrade": (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", BrokenAnswer),
+    "two lengths": (OK + b"content-length: 1\r\ncontent-length: 2\r\n\r\na", BrokenAnswer),
+    "length and chunks": (OK + b"content-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", BrokenAnswer),
+    "an endless head": (OK + b"x: y\r\n" * MOST_HEAD_BYTES, BrokenAnswer),
+}
+
+
+@pytest.mark.parametrize("row", BROKEN)
+def test_a_broken_answer_is_an_error_and_ends_its_connection(row: str) -> None:
+    answer, error = BROKEN[row]
+
+    async def test() -> None:
+        async with served(answer) as (wire, _):
+            with pytest.raises(error):
+                await asyncio.wait_for(asked(wire), 5)
+            assert wire.open_connections == 0
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(("method", "answered"), [("GET", True), ("POST", False)])
+def test_a_kept_connection_that_ends_unanswered_costs_a_get_nothing(method: str, *, answered: bool) -> None:
+    async def test() -> None:
+        async with served(EMPTY, b"", EMPTY) as (wire, seen):
+            await asked(wire)
+            if answered:
+                assert (await asked(wire, method))[0] == 200
+            else:
+                with pytest.raises(ConnectionClosed):
+                    await asked(wire, method)
+            assert len(seen.heads) == (3 if answered else 2)
+
+    asyncio.run(test())
+
+
+def test_a_reply_let_go_of_before_its_end_ends_its_connection() -> None:
+    async def test() -> None:
+        async with served(OK + b"content-length: 9\r\n\r\na", EMPTY) as (wire, seen):
+            reply = await wire.send("GET", "/a", [], None)
+            assert await reply.read() == b"a"
+            await reply.close()
+            await asked(wire)
+            assert seen.connections == 2
+
+    asyncio.run(test())
+
+
+def test_a_request_given_up_ends_its_connection() -> None:
+    async def talk(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def test() -> None:
+        async with served(talk) as (wire, _):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(wire.send("GET", "/a", [], None), 0.05)
+            assert wire.open_connections == 0
+
+    asyncio.run(test())
+
+
+def test_a_slow_reader_stops_the_server() -> None:
+    length, sent = 16 * 1024 * 1024, 0
+
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(OK + b"content-length: %d\r\n\r\n" % length)
+        while sent < length:
+            writer.write(b"x" * 65536)
+            await writer.drain()
+            sent += 65536
+
+    async def test() -> None:
+        async with served(talk) as (wire, _):
+            reply = await wire.send("GET", "/a", [], None)
+            before = -1
+            while before != sent:  # until the server is held up by what the kernel keeps
+                before = sent
+                await asyncio.sleep(0.05)
+            assert sent < length
+            taken = len(await reply.read())
+            assert taken < BUFFER_BYTES * 4
+            while piece := await reply.read():
+                taken += len(piece)
+            assert taken == length
+
+    asyncio.run(test())
+
+
+def test_an_answer_whose_end_nobody_reads_leaves_a_connection_that_reads_on() -> None:
+    body = b"x" * (BUFFER_BYTES + 1)
+
+    async def test() -> None:
+        async with served(OK + b"content-length: %d\r\n\r\n" % len(body) + body, EMPTY) as (wire, seen):
+            reply = await wire.send("GET", "/a", [], None)
+            for _ in range(5000):
+                if wire.kept_connections:
+                    break
+                await asyncio.sleep(0.001)
+            await reply.close()
+            assert (await asyncio.wait_for(asked(wire), 5))[0] == 200
+            assert seen.connections == 1
+
+    asyncio.run(test())
+
+
+def test_what_is_sent() -> None:
+    async def test() -> None:
+        async with served(EMPTY, EMPTY, path="/k8s/clusters/c") as (wire, seen):
+            await wire.send("GET", "/a%2e?b=%41", [("accept", "x"), ("impersonate-group", "a")], None)
+            get = seen.heads[0].decode().split("\r\n")
+            assert get[0] == "GET /k8s/clusters/c/a%2e?b=%41 HTTP/1.1"
+            assert get[1].startswith("host: 127.0.0.1:")
+            assert get[2:] == ["accept: x", "impersonate-group: a", "", ""]
+            await wire.send("DELETE", "/a", [], None)
+            assert seen.heads[1].endswith(b"\r\ncontent-length: 0\r\n\r\n")
+
+    asyncio.run(test())
+
+
+ENDS_A_LINE = {
+    "header": ("/a", [("a", "b\r\nc: d")]),
+    "name": ("/a", [("a\n", "b")]),
+    "nul": ("/a", [("a", "\0")]),
+    "target": ("/a HTTP/1.1\r\nx: y", []),
+    "blank": ("/a b", []),
+}
+
+
+@pytest.mark.parametrize("row", ENDS_A_LINE)
+def test_what_could_end_a_line_is_never_sent(row: str) -> None:
+    target, headers = ENDS_A_LINE[row]
+
+    async def test() -> None:
+        async with served(EMPTY) as (wire, seen):
+            with pytest.raises(InvalidRequest):
+                await wire.send("GET", target, headers, None)
+            assert seen.connections == 0
+
+    asyncio.run(test())
+
+
+def test_headers_may_repeat() -> None:
+    answer = OK + b'Warning: 299 - "\xc3\xa4"\r\nWARNING: b\r\ncontent-length: 0\r\n\r\n'
+
+    async def test() -> None:
+        async with served(answer) as (wire, _):
+            said = [value for name, value in (await asked(wire))[2] if name == "warning"]
+            assert [value.encode("latin-1") for value in said] == [b'299 - "\xc3\xa4"', b"b"]
+
+    asyncio.run(test())
+
+
+def test_kept_connections_grow_old() -> None:
+    async def test() -> None:
+        async with served(EMPTY) as (wire, _):
+            await asked(wire)
+            assert wire.kept_connections == 1
+            wire.prune(asyncio.get_running_loop().time() + 29)
+            assert wire.kept_connections == 1
+            wire.prune(asyncio.get_running_loop().time() + 31)
+            assert (wire.kept_connections, wire.open_connections) == (0, 0)
+
+    asyncio.run(test())
