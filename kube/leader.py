@@ -89,8 +89,11 @@ class Sighting:
         holder = as_str(self.spec.get("holderIdentity"))
         if holder == identity:
             return "mine"
-        runs_s = as_int(self.spec.get("leaseDurationSeconds")) or lease_s
-        return "free" if not holder or now - self.seen_at >= runs_s else "held"
+        return "free" if not holder or self.left_s(now, lease_s) <= 0 else "held"
+
+    def left_s(self, now: float, lease_s: float) -> float:
+        """Return the seconds until the lease runs out if nobody renews it."""
+        return self.seen_at + (as_int(self.spec.get("leaseDurationSeconds")) or lease_s) - now
 
 
 class LeaderElection:
@@ -109,8 +112,14 @@ class LeaderElection:
         """Return when this process leads."""
         log.info("waiting for the lease", extra={"object": self._name()})
         while not await self._try():
-            await self._clock.sleep(self._terms.retry_s * self._rng.uniform(0.8, 1.2))
+            await self._clock.sleep(self._pause_s())
         log.info("leading", extra={"object": self._name(), "reason": self._terms.identity})
+
+    def _pause_s(self) -> float:
+        """Return when to look again: by chance around `retry_s`, and the moment that the lease runs out."""
+        pause_s = self._terms.retry_s * self._rng.uniform(0.8, 1.2)
+        left_s = self._sighting.left_s(self._clock.now(), self._terms.lease_s) if self._sighting else 0.0
+        return min(pause_s, left_s) if left_s > 0 else pause_s
 
     async def hold(self) -> None:
         """Renew until the lease is lost, then raise NotLeader."""
@@ -129,7 +138,7 @@ class LeaderElection:
         if not led or self._lease is None:
             return
         try:
-            async with self._clock.timeout(self._terms.retry_s):
+            async with self._clock.timeout(self._terms.renew_s / 2):  # as long as one try
                 await self._give_back(self._lease)
         except (OperatorError, TimeoutError) as error:
             log.warning("lease not released", extra={"object": self._name(), "reason": str(error)})

@@ -190,6 +190,22 @@ def test_b049_a_renewal_under_way_does_not_keep_a_leaver_from_handing_over() -> 
     play(scenario)
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.0, 1.5, 2.0])
+def test_b049_a_dead_leaders_lease_is_taken_as_soon_as_it_has_run_out(after_s: float) -> None:
+    async def scenario() -> None:
+        async with Pair() as pair:
+            await pair.tick(after_s)
+            pair.a.cut = "refused"
+            await pair.tick(14)
+            sighting = pair.b.election._sighting
+            assert sighting is not None
+            while pair.writers() != "b":
+                await pair.tick(0.25)
+            assert pair.clock.now() - sighting.seen_at <= 15 + 0.25
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("jump_s", [3600, -3600])
 def test_b049_clock_jumps_of_an_hour_elect_nobody(jump_s: float) -> None:
     async def scenario() -> None:
