@@ -24,6 +24,7 @@ from nodefeature.kinds import (
     CLUSTER_QUEUE,
     DEVICES,
     INSTANCE_TYPE,
+    LEASE,
     LOCAL_QUEUE,
     NODE,
     NODE_FEATURE,
@@ -36,6 +37,8 @@ from tests.e2e.chain.product import USERS, Product
 
 WAIT_S = 120.0
 QUIET_S = 3
+LONG_QUIET_S = 8
+"""Longer than any window of the chain: where nothing says what must have become of the last change."""
 _CHAIN_KINDS = (NODE, DEVICES, RESOURCE_FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE, INSTANCE_TYPE, TOPOLOGY)
 Machine = Mapping[str, Any]
 
@@ -240,9 +243,16 @@ class Cluster:
         began = _now()
         try:
             self.control_plane.restart(engine)
+            self._wait_store()
             self.hold(3)
         finally:
             self._starts.append((began, _now()))
+
+    def _wait_store(self) -> None:
+        """Wait until kube-apiserver reads each kind from its store: its connections to a new etcd come one by one."""
+        for kind in (*_CHAIN_KINDS, NODE_FEATURE, LEASE):
+            namespace = SYSTEM_NAMESPACE if kind.namespaced else ""
+            self.wait(kind, "nobody", namespace, until=lambda obj: obj is None, what="read from the store")
 
     def refused(self) -> list[str]:
         """Return the requests of ours that were refused while the server was in a state to judge."""

@@ -13,7 +13,7 @@ from hack.controlplane.control_plane import ControlPlane
 from hack.controlplane.manifests import namespace_manifest
 from hack.fleet import load_fleet
 from nodefeature.kinds import INSTANCE_TYPE, LOCAL_QUEUE, NAMESPACE
-from tests.e2e.chain.cluster import Cluster
+from tests.e2e.chain.cluster import LONG_QUIET_S, Cluster
 from tests.e2e.chain.fleet import FLEET, MOVING, POOLS
 from tests.e2e.chain.product import Product
 from tests.e2e.chain.workloads import TEAM
@@ -50,7 +50,7 @@ def fleet(cluster: Cluster) -> Iterator[Cluster]:
             cluster.join(node)
     for name, (unit, accelerator) in POOLS.items():
         cluster.wait_type(name, unit=unit, accelerator=accelerator, timeout_s=180)
-    cluster.settle()
+    cluster.settle(quiet_s=LONG_QUIET_S)
     yield cluster
     cluster.clear()
 

@@ -26,7 +26,7 @@ from nodefeature.kinds import (
 )
 from nodefeature.queue_names import NODE_DEVICES_CHECK
 from tests.builders.machines import machine
-from tests.e2e.chain.cluster import Cluster, checks_of, quotas_of
+from tests.e2e.chain.cluster import LONG_QUIET_S, Cluster, checks_of, quotas_of
 from tests.e2e.chain.fleet import H100, H200, MI308X, MLU, POOLS, RISCV, T4
 from tests.e2e.chain.workloads import (
     TEAM,
@@ -36,7 +36,7 @@ from tests.e2e.chain.workloads import (
     nodes_of,
     remove_job,
     run_job,
-    wait_ready,
+    wait_ready_on,
     wait_suspended,
 )
 
@@ -183,7 +183,7 @@ def test_a_pool_is_drained_to_empty_and_refilled(restored: Cluster) -> None:
     restored.wait_type(MLU, phase="Inactive", accelerator="0/0 0/0 0/0 0/0")
     restored.join(node)
     restored.wait_queue(MLU, quotas={f"{MLU}-8d": "12800k"}, stop="None")
-    wait_ready(restored, "on-mlu")
+    wait_ready_on(restored, "on-mlu", ["mlu-01"])
     remove_job(restored, "on-mlu")
     restored.wait_type(MLU, accelerator="8/8 8/80 100/800 0/0")
 
@@ -191,7 +191,8 @@ def test_a_pool_is_drained_to_empty_and_refilled(restored: Cluster) -> None:
 def test_a_plan_change_under_load_migrates_and_comes_back(restored: Cluster) -> None:
     queue_uid = at(restored.get(CLUSTER_QUEUE, T4), "metadata", "uid")
     run_job(restored, job("on-t4", entrance(restored, T4), pods=2, nvidia=1))
-    assert flavors_used(restored.get(CLUSTER_QUEUE, T4)) == [f"{T4}-1d"]
+    # Kueue tells of what it has admitted a second later.
+    restored.wait(CLUSTER_QUEUE, T4, until=lambda obj: flavors_used(obj) == [f"{T4}-1d"], what="in use")
     old = [restored.machines[name][0] for name in ("t4-01", "t4-02")]
     four = FleetNode("t4-four", "nvidia-t4-cloud-vm", {})
     cards = [dict(card) for card in restored.machines["t4-01"][1]["accelerators"] for _ in range(4)]
@@ -204,13 +205,12 @@ def test_a_plan_change_under_load_migrates_and_comes_back(restored: Cluster) -> 
     assert len(nodes_of(restored, "on-t4")) == 2
     restored.leave("t4-01", "t4-02")
     restored.wait_queue(T4, quotas={f"{T4}-4d": "6400k"}, stop="None")
-    wait_ready(restored, "on-t4", pods=2)
-    assert nodes_of(restored, "on-t4") == ["t4-four", "t4-four"]
+    wait_ready_on(restored, "on-t4", ["t4-four", "t4-four"])
     restored.join(*old)
     restored.wait_queue(T4, quotas={f"{T4}-1d": "3200k", f"{T4}-4d": "6400k"}, stop="None")
     restored.leave("t4-four")
     restored.wait_queue(T4, quotas={f"{T4}-1d": "3200k"}, stop="None")
-    wait_ready(restored, "on-t4", pods=2)
+    wait_ready_on(restored, "on-t4", ["t4-01", "t4-02"])
     assert at(restored.get(CLUSTER_QUEUE, T4), "metadata", "uid") == queue_uid
     remove_job(restored, "on-t4")
     restored.wait_type(T4, accelerator="1/2 1/20 100/200 0/0")
@@ -311,7 +311,7 @@ def test_without_derived_types_no_check_is_asked_and_no_type_authored(restored: 
     restored.admin.delete(INSTANCE_TYPE, H200)
     restored.wait_gone(INSTANCE_TYPE, H200)
     restored.wait_gone(CLUSTER_QUEUE, H200)
-    restored.settle(quiet_s=8)  # longer than any window of the chain
+    restored.settle(quiet_s=LONG_QUIET_S)
     assert restored.names(INSTANCE_TYPE) == sorted(set(POOLS) - {H200})
     assert f"{H200}-8d" in restored.names(RESOURCE_FLAVOR)
     restored.unset()

@@ -10,7 +10,7 @@ import pytest
 from hack.controlplane.audit import Request
 from nodefeature.fields import annotations_of, at
 from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE_TYPE
-from tests.e2e.chain.cluster import Cluster
+from tests.e2e.chain.cluster import LONG_QUIET_S, Cluster
 from tests.e2e.chain.fleet import H200
 from tests.e2e.scenarios import FIGURE
 
@@ -21,7 +21,7 @@ Record = Callable[[str, object], None]
 
 
 def test_b027_a_settled_cluster_hears_nothing_from_us(fleet: Cluster, record_property: Record) -> None:
-    fleet.settle()
+    fleet.settle(quiet_s=LONG_QUIET_S)
     since = fleet.position()
     fleet.hold(SETTLED_S)
     heard = fleet.requests(since)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hack.controlplane.admin import Object
 from nodefeature.fields import as_int, as_map, as_maps, at, labels_of, name_of
 from nodefeature.kinds import POD, Kind
-from tests.e2e.chain.cluster import Cluster
+from tests.e2e.chain.cluster import WAIT_S, Cluster
 
 JOB = Kind("batch", "v1", "jobs", "Job", namespaced=True)
 TEAM = "team-e2e"
@@ -47,7 +47,7 @@ def run_job(cluster: Cluster, body: Object) -> None:
     wait_ready(cluster, body["metadata"]["name"], pods=body["spec"]["parallelism"])
 
 
-def wait_ready(cluster: Cluster, name: str, *, pods: int = 1, timeout_s: float = 90.0) -> None:
+def wait_ready(cluster: Cluster, name: str, *, pods: int = 1, timeout_s: float = WAIT_S) -> None:
     """Wait until a Job's Pods are ready."""
     cluster.wait(
         JOB,
@@ -59,7 +59,19 @@ def wait_ready(cluster: Cluster, name: str, *, pods: int = 1, timeout_s: float =
     )
 
 
-def wait_suspended(cluster: Cluster, name: str, *, timeout_s: float = 90.0) -> None:
+def wait_ready_on(cluster: Cluster, name: str, nodes: list[str], *, timeout_s: float = WAIT_S) -> None:
+    """Wait until a Job's Pods are ready on these nodes; what it says of Pods elsewhere, that still go, is no answer."""
+    cluster.wait(
+        JOB,
+        name,
+        TEAM,
+        until=lambda obj: as_int(at(obj, "status", "ready")) == len(nodes) and nodes_of(cluster, name) == nodes,
+        what=f"ready on {nodes}",
+        timeout_s=timeout_s,
+    )
+
+
+def wait_suspended(cluster: Cluster, name: str, *, timeout_s: float = WAIT_S) -> None:
     """Wait until Kueue has put a Job back."""
     cluster.wait(
         JOB,
@@ -89,7 +101,7 @@ def remove_job(cluster: Cluster, name: str) -> None:
     cluster.wait_gone(JOB, name, TEAM)
 
 
-def flavors_used(queue: Object) -> list[str]:
+def flavors_used(queue: Object | None) -> list[str]:
     """Return the flavors of a queue that anything is reserved on."""
     found = []
     for flavor in as_maps(at(queue, "status", "flavorsReservation")):
