@@ -2,13 +2,15 @@
 
 For: `kube.connection`, in production. In: a method, a target, headers, a body. Out: a `Reply` as it arrives.
 Promises:
-- what was asked goes out byte for byte; a header or target that could end a line is never sent;
+- what was asked goes out byte for byte; a header or target that could be read as more than one is never sent;
 - nothing is decoded, followed or remembered; a body is handed out in pieces as large as what has come;
 - a reader that falls behind stops the server, at `BUFFER_BYTES`;
 - connections are kept for another request for `KEEP_ALIVE_S`; one that the server ended in that time costs a GET
   nothing, since nobody answered it: it is asked again; a write is never sent twice;
-- a reply that is let go of before its end ends its connection;
-- an answer that ends early is an error, never a short body.
+- a connection is used again only when its last answer came to its end, and nothing after it: one that is let go of
+  before, bytes that nobody asked for, or a long request that was refused, perhaps unread, end theirs;
+- an answer that ends early is an error, never a short body;
+- a wire that is closed ends what is under way on it with an error, and sends nothing more.
 """
 
 from __future__ import annotations
@@ -33,8 +35,11 @@ BUFFER_BYTES = 256 * 1024
 """What is read of an answer before its reader has taken it: as much as the event loop reads at once."""
 MOST_HEAD_BYTES = 128 * 1024
 MOST_IDLE = 64
-_ENDS_A_LINE = re.compile(r"[\r\n\0]")
-_ENDS_A_TARGET = re.compile(r"[\0-\x20\x7f]")
+LONG_REQUEST_BYTES = 64 * 1024
+"""Above this, a server may refuse a request before it has read all of it. Beneath TLS nobody says what is unsent."""
+_TARGET = re.compile(r"/[!\"$-~]*")
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_VALUE = re.compile(r"[^\0\r\n\u0100-\U0010ffff]*")
 _OPTIONS = {"TCP_NODELAY": 1, "TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 
 
@@ -61,6 +66,7 @@ class SocketWire:
         self._open: set[_Channel] = set()
         self._idle: deque[_Channel] = deque()  # the longest idle first
         self._pruning: asyncio.TimerHandle | None = None
+        self._closed = False
 
     @property
     def open_connections(self) -> int:
@@ -76,6 +82,8 @@ class SocketWire:
         """Send a request; return when the head of its answer has come."""
         message = _message(method, f"{self._prefix}{target}", self._authority, headers, content)
         while True:
+            if self._closed:
+                raise ConnectionClosed("the wire is closed")
             kept = self._kept()
             channel = kept or await self._connected()
             try:
@@ -85,7 +93,8 @@ class SocketWire:
                     raise
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and open no more."""
+        self._closed = True
         if self._pruning is not None:
             self._pruning.cancel()
             self._pruning = None
@@ -99,6 +108,10 @@ class SocketWire:
         self._idle.append(channel)
         if self._pruning is None:
             self._pruning = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._prune_now)
+
+    def opened(self, channel: _Channel) -> None:
+        """Note a connection."""
+        self._open.add(channel)
 
     def gone(self, channel: _Channel) -> None:
         """Forget a connection."""
@@ -117,9 +130,14 @@ class SocketWire:
         loop = asyncio.get_running_loop()
         channel = _Channel(self, loop)
         secure: dict[str, Any] = {"ssl": self._context, "server_hostname": self._server_name} if self._context else {}
-        async with asyncio.timeout(CONNECT_S):
-            await loop.create_connection(lambda: channel, self._host, self._port, **secure)
-        self._open.add(channel)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await loop.create_connection(lambda: channel, self._host, self._port, **secure)
+            if self._closed:
+                raise ConnectionClosed("the wire is closed")
+        except BaseException:
+            channel.drop()  # it may be open already; not every event loop tells of its end then
+            raise
         return channel
 
     def prune(self, now: float) -> None:
@@ -145,6 +163,7 @@ class _Channel(asyncio.Protocol):
         self._parser = HttpResponseParser(self)
         self._answer: _Answer | None = None
         self._head_bytes = 0
+        self._is_long = False  # of the request
         self._until_end = False
         self.idle_since = 0.0
 
@@ -159,6 +178,7 @@ class _Channel(asyncio.Protocol):
             raise ConnectionClosed("the connection is closed")
         answer = self._answer = _Answer(self, self._loop)
         self._head_bytes = 0
+        self._is_long = len(message) > LONG_REQUEST_BYTES
         self._transport.write(message)
         try:
             await answer.head()
@@ -173,11 +193,8 @@ class _Channel(asyncio.Protocol):
             self.drop()
 
     def drop(self) -> None:
-        """End the connection now."""
-        self._answer = None
-        self._wire.gone(self)
-        if self._transport is not None:
-            self._transport.abort()
+        """End the connection now, and what is under way on it."""
+        self._end(BrokenAnswer("the connection was given up"))
 
     def pause(self) -> None:
         """Read no more for now."""
@@ -194,6 +211,7 @@ class _Channel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # a stream's
         """Begin; a peer that is gone without a word is noticed by the kernel."""
         self._transport = transport
+        self._wire.opened(self)
         opened = transport.get_extra_info("socket")
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _OPTIONS.items():
@@ -210,14 +228,15 @@ class _Channel(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
-            self._fail(BrokenAnswer(f"no HTTP answer: {error}"))
+            self._end(BrokenAnswer(f"no HTTP answer: {error}"))
             return
         if self._answer is not None and self._answer.code == 0 and self._head_bytes > MOST_HEAD_BYTES:
-            self._fail(BrokenAnswer("the head of the answer is too long"))
+            self._end(BrokenAnswer("the head of the answer is too long"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what was under way: well only where the end of the connection is the end of the body."""
         self._wire.gone(self)
+        self._transport = None
         answer, self._answer = self._answer, None
         if answer is None:
             return
@@ -228,17 +247,21 @@ class _Channel(asyncio.Protocol):
         else:
             answer.fail(BrokenAnswer("the connection was closed within an answer"))
 
-    def _fail(self, error: BrokenAnswer) -> None:
-        answer = self._answer
-        self.drop()
+    def _end(self, error: BrokenAnswer) -> None:
+        answer, self._answer = self._answer, None
+        self._wire.gone(self)
+        if self._transport is not None:
+            self._transport.abort()
         if answer is not None:
             answer.fail(error)
 
     # httptools
 
     def on_message_begin(self) -> None:
-        """Begin an answer, be it one that only says "go on"."""
-        if self._answer is not None:
+        """Begin an answer, be it one that only says "go on"; nobody speaks unasked, in the same piece neither."""
+        if self._answer is None:
+            self.drop()
+        else:
             self._answer.begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -266,7 +289,8 @@ class _Channel(asyncio.Protocol):
         if answer is None or answer.code == 0:  # the latter: only "go on"
             return
         self._answer = None
-        if self._parser.should_keep_alive() and self.is_usable:
+        unread = self._is_long and answer.code >= 300
+        if self._parser.should_keep_alive() and self.is_usable and not unread:
             self.idle_since = self._loop.time()
             self._wire.keep(self)
         else:
@@ -360,12 +384,12 @@ class _Answer:
 
 
 def _message(method: str, target: str, authority: str, headers: Headers, content: bytes | None) -> bytes:
-    if _ENDS_A_TARGET.search(target):
-        raise InvalidRequest("a request's path or query holds a blank or a control character")
+    if not _TARGET.fullmatch(target):
+        raise InvalidRequest("a request's path or query holds what is no part of an address")
     lines = [f"{method} {target} HTTP/1.1", f"host: {authority}"]
     for name, value in headers:
-        if _ENDS_A_LINE.search(value) or _ENDS_A_LINE.search(name):
-            raise InvalidRequest(f"header {name!r} holds a line break")
+        if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+            raise InvalidRequest(f"header {name!r} holds what is no part of a header")
         lines.append(f"{name}: {value}")
     if content is not None or method != "GET":
         lines.append(f"content-length: {len(content or b'')}")

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
+import uvloop
 
 from kube.credentials import Credentials
 from kube.errors import InvalidRequest
@@ -188,6 +189,115 @@ def test_a_request_given_up_ends_its_connection() -> None:
     asyncio.run(test())
 
 
+UNDER_WAY = {
+    "no answer yet": b"",
+    "half a head": b"HTTP/1.1 20",
+    "half a body": OK + b"content-length: 9\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("row", UNDER_WAY)
+def test_closing_the_wire_ends_what_is_under_way(row: str) -> None:
+    asked_for = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(UNDER_WAY[row])
+        asked_for.set()
+        await reader.read()
+
+    async def test() -> None:
+        async with served(talk, EMPTY) as (wire, seen):
+            under_way = asyncio.create_task(asked(wire))
+            await asked_for.wait()
+            await asyncio.sleep(0.01)
+            await wire.close()
+            with pytest.raises(BrokenAnswer):
+                await asyncio.wait_for(under_way, 5)
+            assert seen.connections == 1  # nothing is asked again on a wire that is closed
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_request_given_up_at_any_moment_leaves_nothing_open(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def test() -> None:
+        for turns in range(16):
+            async with served(OK + b"content-length: 2\r\n\r\na") as (wire, _):
+                request = asyncio.create_task(asked(wire))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                request.cancel()
+                await asyncio.wait({request})
+                for _ in range(4):  # the loop tells of an end a little later
+                    await asyncio.sleep(0)
+                assert wire.open_connections == 0
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(test())
+
+
+def test_a_closed_wire_sends_nothing() -> None:
+    async def test() -> None:
+        async with served(EMPTY, EMPTY) as (wire, seen):
+            connecting = asyncio.create_task(asked(wire))
+            await asyncio.sleep(0)
+            await wire.close()
+            for request in (connecting, asked(wire)):
+                with pytest.raises(ConnectionClosed):
+                    await asyncio.wait_for(request, 5)
+            assert (wire.open_connections, seen.heads) == (0, [])
+
+    asyncio.run(test())
+
+
+def test_a_reply_that_is_read_after_it_was_let_go_of_is_an_error() -> None:
+    async def test() -> None:
+        async with served(OK + b"content-length: 9\r\n\r\na") as (wire, _):
+            reply = await wire.send("GET", "/a", [], None)
+            assert await reply.read() == b"a"
+            await reply.close()
+            with pytest.raises(BrokenAnswer):
+                await asyncio.wait_for(reply.read(), 5)
+
+    asyncio.run(test())
+
+
+UNASKED = {
+    "an answer": OK + b"content-length: 1\r\n\r\nx",
+    "the head of one": OK + b"content-length: 1\r\n\r\n",
+    "the beginning of one": b"HTTP/1.1 2",
+    "something else": b"x",
+}
+
+
+@pytest.mark.parametrize("row", UNASKED)
+def test_what_follows_an_answer_unasked_is_never_the_next_answer(row: str) -> None:
+    async def test() -> None:
+        async with served(EMPTY + UNASKED[row], EMPTY) as (wire, seen):
+            assert (await asked(wire))[:2] == (200, b"")
+            assert wire.kept_connections == 0
+            assert (await asked(wire))[:2] == (200, b"")
+            assert seen.connections == 2
+
+    asyncio.run(test())
+
+
+def test_an_answer_earlier_than_the_end_of_its_request_ends_the_connection() -> None:
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 1\r\n\r\na")
+        await writer.drain()
+
+    async def test() -> None:
+        async with served(talk, EMPTY) as (wire, seen):
+            reply = await wire.send("POST", "/a", [], b"x" * 16 * 1024 * 1024)
+            assert (reply.code, await reply.read(), await reply.read()) == (413, b"a", b"")
+            assert wire.kept_connections == 0
+            assert (await asked(wire, "POST"))[0] == 200
+            assert seen.connections == 2
+
+    asyncio.run(test())
+
+
 def test_a_slow_reader_stops_the_server() -> None:
     length, sent = 16 * 1024 * 1024, 0
 
@@ -253,6 +363,11 @@ ENDS_A_LINE = {
     "nul": ("/a", [("a", "\0")]),
     "target": ("/a HTTP/1.1\r\nx: y", []),
     "blank": ("/a b", []),
+    "target beyond ASCII": ("/\xe4", []),
+    "fragment": ("/a#b", []),
+    "value beyond Latin-1": ("/a", [("a", "\u2028")]),
+    "name that holds its end": ("/a", [("a: b", "c")]),
+    "no name": ("/a", [("", "c")]),
 }
 
 
