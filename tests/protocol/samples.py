@@ -73,6 +73,11 @@ class Shelf:
         self.select = f"test={namespace}"
         self.prefix = namespace
 
+    @property
+    def is_view(self) -> bool:
+        """Say whether the collection is a view of ours; kinds that are none are asked below it."""
+        return self.server.below is not None and self.kind != CONFIG_MAP
+
     def name(self, word: str) -> str:
         """Return the full name of one of the test's objects."""
         return f"{self.prefix}-{word}"

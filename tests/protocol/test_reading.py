@@ -89,7 +89,7 @@ def test_a_list_at_no_number_is_refused(shelf: Shelf) -> None:
 def test_one_object_at_no_number_is_refused(shelf: Shelf) -> None:
     shelf.create("a")
     answer = shelf.server.ask("GET", f"{shelf.path}/{shelf.name('a')}", resourceVersion="abc")
-    assert answer.code == (400 if shelf.server.below else shelf.server.answer_of("one-at-abc"))
+    assert answer.code == (400 if shelf.is_view else shelf.server.answer_of("one-at-abc"))
 
 
 def test_one_object_of_the_future_asks_to_retry(shelf: Shelf) -> None:

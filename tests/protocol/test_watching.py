@@ -118,7 +118,7 @@ def test_a_watch_at_zero_starts_with_any_state(shelf: Shelf) -> None:
 
 def test_a_watch_at_no_number_is_refused(shelf: Shelf) -> None:
     answer = shelf.server.ask("GET", shelf.path, watch="true", resourceVersion="abc")
-    assert answer.code == (400 if shelf.server.below else shelf.server.answer_of("watch-at-abc"))
+    assert answer.code == (400 if shelf.is_view else shelf.server.answer_of("watch-at-abc"))
 
 
 def test_a_watch_from_the_future_asks_to_retry(shelf: Shelf) -> None:
