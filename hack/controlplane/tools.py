@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hack.controlplane.errors import BuildError, ControlPlaneError, MissingError
+from hack.controlplane.go import default_cache, find_go, go_environment, run_go
 
 MODULES = Path(__file__).parent / "tools"
-# Outside the checkout: half an hour of building serves every clone on the machine.
-_USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpustack-operator" / "controlplane"
-DEFAULT_CACHE = Path(os.environ.get("CONTROLPLANE_CACHE_DIR") or _USER_CACHE)
-_GO = (1, 26)
-_INSTALL = "install Go 1.26 or newer and put `go` on PATH, then build again"
-_LAST_LINES = 15
+DEFAULT_CACHE = default_cache(os.environ)
 _KUBERNETES_VERSION = "k8s.io/component-base/version"
 
 
@@ -164,16 +159,18 @@ class Toolbox:
 
 def build(cache: Path, *, say: Callable[[str], None], jobs: int = 0, environment: Mapping[str, str]) -> None:
     """Build what the cache lacks; `jobs` 0 leaves the parallelism to Go. Raises MissingError without Go."""
+    cache = cache.absolute()  # Go is run elsewhere
     absent = Toolbox(cache).missing()
     if not absent:
         say(f"all {len(TOOLS)} tools are in {cache}")
         return
-    go = _find_go(environment)
+    go = find_go(environment)
     _open_cache(cache)
+    env = go_environment(go, environment, spare=cache / ".go")
     for tool in absent:
         began = time.monotonic()
         say(f"building {tool.name} {tool.version}: {', '.join(tool.binaries)}")
-        _build_tool(tool, go=go, cache=cache, jobs=jobs, environment=environment)
+        _build_tool(tool, go=go, cache=cache, jobs=jobs, env=env, say=say)
         say(f"built {tool.name} in {time.monotonic() - began:.0f} s")
 
 
@@ -184,35 +181,27 @@ def _open_cache(cache: Path) -> None:
         tempfile.TemporaryDirectory(dir=cache, prefix=".probe-").cleanup()
     except OSError as error:
         raise ControlPlaneError(
-            f"{cache}: cannot hold built tools: {error.strerror}; name another folder with --cache-dir"
+            f"{cache}: cannot hold built tools: {error.strerror}; name another folder with --cache-dir "
+            "or CONTROLPLANE_CACHE_DIR"
         ) from error
 
 
-def _find_go(environment: Mapping[str, str]) -> str:
-    """Return the path of a Go that can build the tools; MissingError says in one line what is missing."""
-    go = shutil.which("go", path=environment.get("PATH"))
-    if go is None:
-        raise MissingError(f"Go is missing: {_INSTALL}")
-    asked = subprocess.run(
-        [go, "env", "GOVERSION"], cwd="/", env=environment, capture_output=True, text=True, check=False
-    )
-    found = re.match(r"go(\d+)\.(\d+)", asked.stdout)
-    if found is None or tuple(map(int, found.groups())) < _GO:
-        raise MissingError(f"{go}: {asked.stdout.strip() or 'of unknown version'} is too old: {_INSTALL}")
-    return go
-
-
-def _build_tool(tool: Tool, *, go: str, cache: Path, jobs: int, environment: Mapping[str, str]) -> None:
+def _build_tool(
+    tool: Tool, *, go: str, cache: Path, jobs: int, env: Mapping[str, str], say: Callable[[str], None]
+) -> None:
     target = tool.cached(cache)
-    env = {**environment, "CGO_ENABLED": "0", "GOWORK": "off"}
     with tempfile.TemporaryDirectory(dir=cache, prefix=f".{tool.name}-") as scratch:
         work = Path(scratch) / "made"
         (work / "bin").mkdir(parents=True)
         parallel = [f"-p={jobs}"] if jobs else []
         command = [go, "build", *parallel, "-buildvcs=false", *tool._flags(), "-o", *tool._targets(work / "bin")]
-        _go(command, cwd=tool.folder, env=env)
+        try:
+            run_go(command, cwd=tool.folder, env=env)
+        except BuildError as error:  # hundreds of modules are fetched: what was compiled is kept, a second try is cheap
+            say(f"{tool.name}: {error}\nonce more")
+            run_go(command, cwd=tool.folder, env=env)
         if tool.shared:
-            listed = _go([go, "list", "-m", "-json", tool.module], cwd=tool.folder, env=env)
+            listed = run_go([go, "list", "-m", "-json", tool.module], cwd=tool.folder, env=env)
             _copy_shared(tool, source=Path(json.loads(listed)["Dir"]), target=work / "share")
         try:
             work.rename(target)
@@ -230,11 +219,3 @@ def _copy_shared(tool: Tool, *, source: Path, target: Path) -> None:
             shutil.copyfile(source / path, target / path)
     for folder in [target, *(entry for entry in target.rglob("*") if entry.is_dir())]:
         os.chmod(folder, 0o755)  # the module cache is read-only; a cache folder must be removable
-
-
-def _go(command: list[str], *, cwd: Path, env: Mapping[str, str]) -> str:
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = "\n".join(done.stderr.strip().splitlines()[-_LAST_LINES:])
-        raise BuildError(f"{' '.join(command[:2])} in {cwd} ended with {done.returncode}:\n{lines}")
-    return done.stdout

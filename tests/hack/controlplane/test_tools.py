@@ -119,3 +119,34 @@ def test_a_failed_build_shows_the_compiler_and_leaves_nothing(
     with pytest.raises(BuildError, match=r"ended with 1:\nmain\.go:1: no such thing"):
         build(tmp_path / "cache", say=lambda _line: None, environment={"PATH": f"{go.parent}:/usr/bin:/bin"})
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def patient_go(folder: Path, fails: int) -> Path:
+    """Put a `go` into a folder that cannot fetch a module so many times, then builds, and tells what it was given."""
+    go = folder / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text(f"""#!/bin/sh
+[ "$1 $2" = "env GOVERSION" ] && {{ echo go1.26.6; exit 0; }}
+[ "$1" = env ] && {{ echo {folder}; exit 0; }}
+echo once >> {folder}/calls
+[ "$(wc -l < {folder}/calls)" -le {fails} ] && {{ echo 'example.org/engine: 502 Bad Gateway' >&2; exit 1; }}
+while [ "$1" != -o ]; do shift; done
+echo "$GOFLAGS,$GOOS,$CGO_ENABLED,$GOPROXY" > "$2"
+""")
+    go.chmod(0o755)
+    return go
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+def test_a_module_that_could_not_be_fetched_is_asked_for_once_more(
+    engine: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    monkeypatch.setattr("hack.controlplane.tools.TOOLS", (engine,))
+    path = f"{patient_go(tmp_path, fails).parent}:/usr/bin:/bin"
+    given = {"PATH": path, "GOFLAGS": "-mod=vendor", "GOOS": "plan9", "GOPROXY": "https://proxy.example"}
+    said: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    build(Path("cache"), say=said.append, environment=given)
+    assert sum("502 Bad Gateway\nonce more" in line for line in said) == fails
+    built = engine.cached(tmp_path / "cache") / "bin" / "engine"
+    assert built.read_text() == "-mod=readonly,,0,https://proxy.example\n"
