@@ -147,7 +147,7 @@ class Admin:
         namespace: str = "",
         *,
         until: Callable[[Object | None], object],
-        timeout_s: float = 30.0,
+        timeout_s: float = 60.0,
         what: str = "",
     ) -> Object | None:
         """Follow one object until `until` is true of it (None: absent); NotReadyError shows its last states."""

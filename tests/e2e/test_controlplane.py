@@ -180,13 +180,25 @@ def test_a_queued_pod_is_gated_charged_admitted_bound_and_runs(admin: Admin, que
 
 def test_a_pod_beyond_the_quota_waits_until_room_is_made(admin: Admin, queue: str) -> None:
     admin.create(pod("two-more", queue=queue, **{"nvidia.com/gpu": "2"}))
-    waiting = [w for w in admin.list(WORKLOAD, TEAM) if w["metadata"]["ownerReferences"][0]["name"] == "two-more"]
-    assert not any(is_condition(w, "QuotaReserved") for w in waiting)
+    wait_without_quota(admin, "two-more")
     assert at(admin.get(POD, "two-more", TEAM), "spec", "schedulingGates")
     admin.delete(POD, "two-cards", TEAM)
     admin.wait(POD, "two-more", TEAM, until=is_running, what="Running and Ready")
     admin.delete(POD, "two-more", TEAM)
     admin.wait(POD, "two-more", TEAM, until=lambda obj: obj is None, what="gone")
+
+
+def wait_without_quota(admin: Admin, name: str) -> None:
+    """Follow Workloads until Kueue has said of a Pod's that it gets no quota."""
+    seen: Object = {}
+    for _, workload in admin.watch(WORKLOAD, TEAM, timeout_s=60):  # without a version it begins with all there are
+        if name not in {owner.get("name") for owner in as_maps(at(workload, "metadata", "ownerReferences"))}:
+            continue
+        seen = workload
+        assert not is_condition(workload, "QuotaReserved"), workload
+        if is_condition(workload, "QuotaReserved", "False"):
+            return
+    raise AssertionError(f"Kueue has not judged the Workload of {name}: {seen or 'there is none'}")
 
 
 def test_kueues_webhook_and_conversion_answer(admin: Admin, queue: str) -> None:
