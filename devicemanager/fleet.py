@@ -17,6 +17,7 @@ from pathlib import Path
 from devicemanager.detectors.recorded import RecordedDetector
 from devicemanager.kubelet.plugin_manager import PluginManager
 from devicemanager.kubelet.serving import KubeletSocket
+from devicemanager.ledger.kubelet_word import Kubelet
 from devicemanager.ledger.node_ledger import NodeLedger
 from devicemanager.ledger.publishing import LedgerPublisher
 from devicemanager.node import HostActors, PluginOptions, claimed_cards, kubelet_of, plugins_of, recorded_actors
@@ -40,19 +41,24 @@ class FleetPlugins:
         self.ledgers: dict[str, NodeLedger] = {}
         self.plugins: dict[str, PluginManager] = {}
         self._actors: dict[str, HostActors] = {}
-        kubelets = {}
+        self._kubelets: dict[str, Kubelet] = {}
         for node, detector in detectors.items():
             own = options_of(options, node)
-            kubelets[node] = kubelet_of(own)
+            self._kubelets[node] = kubelet_of(own)
             ledger = NodeLedger(
                 node, self.manager.caches, own.registry, clock, release_terminated=own.release_terminated
             )
             actors = recorded_actors(clock, own.registry, detector.cards, own.socket.folder.parent / "host")
             actors.heed(partial(claimed_cards, ledger))
             self.ledgers[node], self._actors[node] = ledger, actors
-            self.plugins[node] = plugins_of(client, clock, ledger, own, actors, kubelets[node])
+            self.plugins[node] = plugins_of(client, clock, ledger, own, actors, self._kubelets[node])
         publisher = LedgerPublisher(
-            client, self.manager.caches, clock, ledgers=self.ledgers, kubelets=kubelets, live_pods=self._live
+            client,
+            self.manager.caches,
+            clock,
+            ledgers=self.ledgers,
+            kubelets=self._kubelets,
+            live_pods=self._live,
         )
         self.manager.add(publisher, workers=16)
 
@@ -70,13 +76,17 @@ class FleetPlugins:
 
     async def run(self) -> None:
         """Publish and serve until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.manager.run(), name="ledgers")
-            for kind in (POD, DEVICES):
-                await self.manager.synced(kind).wait()
-            for node, plugins in self.plugins.items():
-                group.create_task(plugins.run(), name=f"plugins {node}")
-                group.create_task(self._actors[node].run(), name=f"reclaiming {node}")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.manager.run(), name="ledgers")
+                for kind in (POD, DEVICES):
+                    await self.manager.synced(kind).wait()
+                for node, plugins in self.plugins.items():
+                    group.create_task(plugins.run(), name=f"plugins {node}")
+                    group.create_task(self._actors[node].run(), name=f"reclaiming {node}")
+        finally:
+            for kubelet in self._kubelets.values():
+                await kubelet.close()
 
     async def _live(self, node: str, pods: frozenset[str]) -> None:
         await self._actors[node].partitions.live(pods)

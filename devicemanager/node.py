@@ -74,6 +74,9 @@ class SilentKubelet:
         """Return nothing."""
         return None
 
+    async def close(self) -> None:
+        """Do nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostActors:
@@ -168,7 +171,7 @@ class NodePlugins:
             clock=clock,
             freeze=freeze_caches,
         )
-        kubelet = kubelet_of(options)
+        self._kubelet = kubelet = kubelet_of(options)
         self.ledger = NodeLedger(
             node_name, self.manager.caches, options.registry, clock, release_terminated=options.release_terminated
         )
@@ -195,12 +198,15 @@ class NodePlugins:
 
     async def run(self) -> None:
         """Publish and serve until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.manager.run(), name="ledger")
-            for kind in (POD, DEVICES):
-                await self.manager.synced(kind).wait()
-            group.create_task(self.plugins.run(), name="plugins")
-            group.create_task(self._actors.run(), name="reclaiming")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.manager.run(), name="ledger")
+                for kind in (POD, DEVICES):
+                    await self.manager.synced(kind).wait()
+                group.create_task(self.plugins.run(), name="plugins")
+                group.create_task(self._actors.run(), name="reclaiming")
+        finally:
+            await self._kubelet.close()
 
     def buses(self, manufacturer: str) -> dict[str, str]:
         """Return the bus addresses of a manufacturer's published cards, by id."""

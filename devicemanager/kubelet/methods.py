@@ -79,23 +79,32 @@ async def register(kubelet: Path, request: plugin.RegisterRequest, *, timeout_s:
         await call(request, timeout=timeout_s)
 
 
-async def list_pod_resources(kubelet: Path, *, timeout_s: float) -> resources.ListPodResourcesResponse | None:
-    """Return the kubelet's listing, None when what it says is none; grpc.aio.AioRpcError when it says nothing."""
-    async with grpc.aio.insecure_channel(target_of(kubelet), options=_LARGE) as channel:
-        call = channel.unary_unary(
+class Listing:
+    """A line to the kubelet's pod-resources, for many questions: dialling costs as much as an answer does."""
+
+    def __init__(self, kubelet: Path) -> None:
+        self._channel = grpc.aio.insecure_channel(target_of(kubelet), options=_LISTING)
+        self._call = self._channel.unary_unary(
             _LIST,
             request_serializer=resources.ListPodResourcesRequest.SerializeToString,
             response_deserializer=resources.ListPodResourcesResponse.FromString,
         )
+
+    async def list(self, *, timeout_s: float) -> resources.ListPodResourcesResponse | None:
+        """Return the kubelet's listing, None when what it says is none; grpc.aio.AioRpcError when it says nothing."""
         # gRPC gives None for what its reader does not understand.
-        answer: resources.ListPodResourcesResponse | None = await call(
+        answer: resources.ListPodResourcesResponse | None = await self._call(
             resources.ListPodResourcesRequest(), timeout=timeout_s
         )
         return answer
 
+    async def close(self) -> None:
+        """Hang up."""
+        await self._channel.close()
 
-# A node of hundreds of Pods lists more than gRPC's default takes.
-_LARGE = (("grpc.max_receive_message_length", 64 * 1024 * 1024),)
+
+# A node of hundreds of Pods lists more than gRPC's default takes; a line that nobody uses holds no socket.
+_LISTING = (("grpc.max_receive_message_length", 64 * 1024 * 1024), ("grpc.client_idle_timeout_ms", 10_000))
 
 
 def _as_is(message: bytes) -> bytes:

@@ -2,7 +2,8 @@
 
 For: the allocator and the publisher of the ledger. In: the pod-resources socket. Out: the kubelet's word, or None.
 Promises: an answer was begun after its question; who asks while one is under way shares the next, so that however many
-ask, one is under way; dials each time, waits at most two seconds; trouble is logged once when it begins and when it
+ask, one is under way; a line that has broken is dialled anew before anything is believed of the kubelet; waits at most
+two seconds; trouble is logged once when it begins and when it
 ends; what is listed of a Pod is read once, and is the very same object until it changes.
 """
 
@@ -12,9 +13,10 @@ import asyncio
 import logging
 from pathlib import Path
 
+import grpc
 import grpc.aio
 
-from devicemanager.kubelet.methods import list_pod_resources
+from devicemanager.kubelet.methods import Listing
 from devicemanager.ledger.kubelet_word import Held, KubeletWord, PodName, word_of
 from devicemanager.proto import podresources_pb2 as resources
 
@@ -29,6 +31,7 @@ class PodResources:
 
     def __init__(self, socket: Path = POD_RESOURCES_SOCKET) -> None:
         self._socket = socket
+        self._line: Listing | None = None
         self._trouble = ""
         self._read: dict[bytes, tuple[PodName, Held]] = {}
         self._under_way: asyncio.Task[KubeletWord | None] | None = None
@@ -40,6 +43,12 @@ class PodResources:
             self._next = asyncio.create_task(self._ask_after(self._under_way), name="pod-resources")
         return await asyncio.shield(self._next)
 
+    async def close(self) -> None:
+        """Hang up."""
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
+
     async def _ask_after(self, before: asyncio.Task[KubeletWord | None] | None) -> KubeletWord | None:
         if before is not None:
             await asyncio.wait({before})
@@ -48,7 +57,7 @@ class PodResources:
 
     async def _ask(self) -> KubeletWord | None:
         try:
-            answer = await list_pod_resources(self._socket, timeout_s=_TIMEOUT_S)
+            answer = await self._listing()
         except grpc.aio.AioRpcError as refused:
             self._say(f"{refused.code().name}: {refused.details()}")
             return None
@@ -63,6 +72,22 @@ class PodResources:
             row = self._read[raw] = before.get(raw) or _read(pod)
             listed.append(row)
         return word_of(listed)
+
+    async def _listing(self) -> resources.ListPodResourcesResponse | None:
+        """Ask on the open line; when there is none, or the kubelet that held its other end is gone, on a new one."""
+        if self._line is not None:
+            try:
+                return await self._line.list(timeout_s=_TIMEOUT_S)
+            except grpc.aio.AioRpcError as refused:
+                await self.close()
+                if refused.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+        line = self._line = Listing(self._socket)
+        try:
+            return await line.list(timeout_s=_TIMEOUT_S)
+        except grpc.aio.AioRpcError:
+            await self.close()
+            raise
 
     def _say(self, trouble: str) -> None:
         if trouble and not self._trouble:

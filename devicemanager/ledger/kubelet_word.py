@@ -40,6 +40,9 @@ class Kubelet(Protocol):
     async def word(self) -> KubeletWord | None:
         """Return a listing of now, or None when the kubelet cannot be asked."""
 
+    async def close(self) -> None:
+        """Hang up; a later question dials again."""
+
 
 def word_of(listed: Iterable[tuple[PodName, Held]]) -> KubeletWord:
     """Return a listing's word; of a name listed twice the union of ids is kept, and the name is marked."""

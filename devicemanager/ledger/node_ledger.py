@@ -25,7 +25,7 @@ from api.ledger.rebuild import CardKey, CardUse, Charge, Rebuilt, rebuild, stays
 from api.ledger.transport import Record
 from api.problems import Problem
 from devicemanager.ledger.accounts import Account, Accounts, ContainerKey, Entry
-from devicemanager.ledger.kubelet_word import KubeletWord
+from devicemanager.ledger.kubelet_word import KubeletWord, PodName
 from devicemanager.ledger.reservations import Reservation, Reservations
 from devicemanager.ledger.verification import Agreed, unaccounted
 from kube.clock import Clock
@@ -89,10 +89,11 @@ class NodeLedger:
         self._current: Snapshot | None = None
         self._devices: Mapping[str, Any] | None = None
         self._groups: Sequence[Mapping[str, Any]] = ()
-        self._cached: tuple[Mapping[str, Any], ...] = ()
+        self._changes_read = -1
         self._reserved: tuple[Mapping[str, Any], ...] = ()
         self._pods: tuple[Mapping[str, Any], ...] = ()
         self._read: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]], list[Account]] = ((), (), [])
+        self._known: tuple[Sequence[Account], frozenset[PodName]] = ((), frozenset())
         self._agreed: Agreed = {}
         self._folded: tuple[Sequence[Mapping[str, Any]], list[Charge], Rebuilt] | None = None
 
@@ -105,12 +106,15 @@ class NodeLedger:
 
     def pods(self, more: Iterable[Mapping[str, Any]] = ()) -> Sequence[Mapping[str, Any]]:
         """Return the node's Pods, oldest first; also those reserved for before the cache had them, and `more`."""
-        cached = tuple(self._caches[POD].by(PODS_BY_NODE.name, self.node_name))
+        self._changes_read, changed = self._caches[POD].changed(self._changes_read)
         reserved = tuple(self.reservations.pods().values())
-        if not (_same(cached, self._cached) and _same(reserved, self._reserved)):
+        if changed is None or changed or not _same(reserved, self._reserved):
+            cached = self._caches[POD].by(PODS_BY_NODE.name, self.node_name)
             pods = {uid_of(pod): pod for pod in (*reserved, *cached)}
-            self._cached, self._reserved = cached, reserved
-            self._pods = tuple(sorted(pods.values(), key=_age))
+            self._reserved = reserved
+            found = tuple(sorted(pods.values(), key=_age))
+            if not _same(found, self._pods):  # in a fleet mostly another node's Pod has changed
+                self._pods = found
         if not more:
             return self._pods
         known = {uid_of(pod) for pod in self._pods}
@@ -132,8 +136,10 @@ class NodeLedger:
 
     def unknown(self, word: KubeletWord) -> list[tuple[str, str]]:
         """Return (namespace, name) of Pods that the kubelet lists and nobody here knows."""
-        known = {account.pod for account in self._accounts_of(self.pods(), self.groups())}
-        return sorted(word.pods.keys() - known)
+        accounts = self._accounts_of(self.pods(), self.groups())
+        if accounts is not self._known[0]:
+            self._known = (accounts, frozenset(account.pod for account in accounts))
+        return sorted(word.pods.keys() - self._known[1])
 
     def entries(self, pod: Mapping[str, Any]) -> dict[str, Entry]:
         """Return what each container of a Pod holds, reservations first."""
@@ -166,7 +172,7 @@ class NodeLedger:
                 disagreements.append(reason)
         return Snapshot(
             groups,
-            self._rebuilt(groups, charges),
+            self._rebuilt(groups, [charge for charge in charges if charge.records]),
             charged,
             tuple(problem for account in accounts for problem in account.problems),
             tuple(disagreements),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import ssl
 from collections.abc import Coroutine, Mapping, Sequence
@@ -63,6 +64,7 @@ def run(
 ) -> None:
     """Publish, allocate and measure until SIGTERM."""
     start_logging(logs)
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its lines are no records of ours, one for each kubelet that goes
     if agent.fleet or detector.node_name:  # a missing name is the agent's own, plainer refusal
         check_credentials(kube, environ)
     registry = environment_of(environ)

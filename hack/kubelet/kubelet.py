@@ -64,6 +64,10 @@ class Kubelet:
     async def stop(self) -> None:
         """Stop; Pods and the checkpoint stay."""
         await self.devices.stop()
+        await self.stop_listing()
+
+    async def stop_listing(self) -> None:
+        """Serve pod-resources no more, and nothing else less."""
         if self._resources is not None:
             await self._resources.stop(None)
             self._resources = None

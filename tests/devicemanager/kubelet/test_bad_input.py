@@ -115,7 +115,7 @@ def test_a_folder_that_takes_no_socket_is_said_and_tried_again(monkeypatch: pyte
 
 def test_without_pod_resources_what_can_be_told_is_served_and_nothing_else() -> None:
     async def story(world: AgentWorld) -> None:
-        world.kubelet.pod_resources_socket.unlink()
+        await world.kubelet.stop_listing()
         assert await world.run_pod(pod("a", claiming(exclusive=1))) == "Running", world.kubelet.reasons
         small = pod("small", claiming(sliced=1, sliced_units=16_000), age=1)
         world.api.add(POD, small)
@@ -136,6 +136,7 @@ def test_pod_resources_that_answer_nonsense_are_as_good_as_absent() -> None:
 
     async def story(world: AgentWorld) -> None:
         assert world.agent is not None
+        await world.kubelet.stop_listing()
         server = await serve(world.kubelet.pod_resources_socket, lister)
         assert await world.run_pod(pod("a", claiming(exclusive=1))) == "Running", world.kubelet.reasons
         await world.settled()
