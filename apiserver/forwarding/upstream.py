@@ -106,6 +106,7 @@ def impersonation(user: User) -> Iterator[tuple[str, str]]:
 
 
 def _header(text: str) -> str:
-    if not (text.isascii() and text.isprintable()):
+    # Blanks around a value are no part of it to those who read it: " admin" would become "admin".
+    if not (text.isascii() and text.isprintable() and text == text.strip()):
         raise status.bad_request("the user's name, uid, groups or extra cannot be part of a header")
     return text
