@@ -5,7 +5,8 @@ under the view's version.
 Promises:
 - nothing that is relayed is parsed (see `rewriting`, `splicing`); Tables and metadata-only forms are kube-apiserver's;
 - upstream is asked for JSON alone; a client that takes neither JSON nor YAML gets 406;
-- what is rewritten is asked for unpacked; a list in which nothing is may come packed, and passes as it is;
+- what is rewritten is asked for unpacked, and refused with 503 when it comes packed all the same; a list in which
+  nothing is may come packed, and passes as it is;
 - one upstream watch for each watch of a client; ERROR events pass through; it ends with a clean EOF when upstream ends
   or breaks off, when the client is gone, or when this server drains;
 - an apply by someone who may not create only updates: it is sent with the live uid;
@@ -74,6 +75,11 @@ class _Exchange:
         return self.info.verb == "list" and converted and self.info.query.get("includeObject") != "Object"
 
     @property
+    def takes_packed(self) -> bool:
+        """Say whether the answer may come packed."""
+        return self.passes_whole and negotiation.wants_gzip(self.headers.get(b"accept-encoding", b""))
+
+    @property
     def manager(self) -> str:
         return manager_of(self.headers.get(b"user-agent", b"").decode("latin-1"))
 
@@ -139,7 +145,7 @@ class CrdView:
         writing = verb in upstream.WRITES
         identity = upstream.impersonation(exchange.call.user) if writing and self._impersonate else ()
         headers = [("accept", upstream.accept_header(exchange.form)), *upstream.audit_header(exchange.headers)]
-        if exchange.passes_whole and negotiation.wants_gzip(exchange.headers.get(b"accept-encoding", b"")):
+        if exchange.takes_packed:
             headers.append(("accept-encoding", "gzip"))
         applying = content_type == PatchType.APPLY.value
         return upstream.build(
@@ -163,7 +169,7 @@ class CrdView:
             await self._relay_answer(exchange, answer)
 
     async def _relay_answer(self, exchange: _Exchange, answer: Answer) -> None:
-        headers = list(_passed_back(answer))
+        headers = list(_passed_back(exchange, answer))
         if not answer.is_success:
             await _send(exchange, answer.code, await answer.body(), headers)
             return
@@ -186,7 +192,7 @@ class CrdView:
             if not answer.is_success:
                 await self._relay_answer(exchange, answer)
                 return
-            headers = list(_passed_back(answer))
+            headers = list(_passed_back(exchange, answer))
             await exchange.send({"type": "http.response.start", "status": 200, "headers": headers})
             await send_piece(exchange.send, b"")  # the head leaves now
             await until_ended(self._pump(exchange, answer), exchange.receive, self._open_streams)
@@ -296,9 +302,13 @@ def is_utf8(body: bytes) -> bool:
     return True
 
 
-def _passed_back(answer: Answer) -> Iterator[tuple[bytes, bytes]]:
+def _passed_back(exchange: _Exchange, answer: Answer) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the headers that pass back; raises Refusal 503 for an answer that cannot be read as it was asked for."""
     yield NO_CACHE
     for name, value in answer.pairs:
+        packed = name == "content-encoding" and value != "identity"
+        if packed and answer.is_success and not exchange.takes_packed:
+            raise status.unavailable("an answer of kube-apiserver came packed, though it was asked for as it is")
         if name in _PASSED_BACK:
             yield name.encode(), value.encode("latin-1")
 

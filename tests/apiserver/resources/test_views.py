@@ -404,3 +404,22 @@ def test_a_list_in_which_nothing_is_rewritten_passes_packed(row: tuple[str, str,
             assert asked[1:] == ["identity"]
 
     run(test)
+
+
+PACKED_ROWS = {"one": f"{ONES}/a", "a list": ONES, "a watch": f"{ONES}?watch=true", "a Table": ONES}
+
+
+@pytest.mark.parametrize("row", PACKED_ROWS)
+def test_an_answer_that_comes_packed_unasked_never_passes(row: str) -> None:
+    packed = gzip.compress(orjson.dumps(instance(version="v1alpha1")))
+    accept = TABLE if row == "a Table" else "application/json"
+
+    def pack(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=httpx.ByteStream(packed), headers={"content-encoding": "gzip"})
+
+    async def test(server: Server) -> None:
+        server.wire.faults.append(pack)
+        refused = await server.refused(503, "GET", PACKED_ROWS[row], accept=accept)
+        assert "packed" in refused["message"]
+
+    run(test)
