@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from kube.clock import Clock, SystemClock
 from kube.errors import CredentialsError
@@ -45,6 +46,8 @@ class Credentials:
     def __post_init__(self) -> None:
         if not self.server.startswith(("https://", "http://")):
             raise CredentialsError(f"server {self.server!r} must begin with https:// or http://")
+        if not _names_a_host(self.server):
+            raise CredentialsError(f"server {self.server!r} is no address")
         if bool(self.certificate_pem) != bool(self.key_pem):
             raise CredentialsError("a client certificate needs its key, and a key its certificate")
 
@@ -212,6 +215,14 @@ def _from_configuration(configuration: Any) -> Credentials:
         verify=bool(configuration.verify_ssl),
         server_name=configuration.tls_server_name or "",
     )
+
+
+def _names_a_host(server: str) -> bool:
+    try:
+        at = urlsplit(server)
+        return bool(at.hostname) and at.port != 0
+    except ValueError:  # no port, or half an IPv6 address
+        return False
 
 
 def _text(path: Path | str | None, what: str) -> str:

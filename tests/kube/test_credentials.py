@@ -94,6 +94,9 @@ def test_no_secret_is_shown() -> None:
 def test_credentials_check_themselves() -> None:
     with pytest.raises(CredentialsError, match="must begin with https"):
         Credentials(server="x:443")
+    for server in ("https://x:99999", "https://x:y", "https://[::1:443", "https://", "https://:443"):
+        with pytest.raises(CredentialsError, match="no address"):
+            Credentials(server=server)
     with pytest.raises(CredentialsError, match="needs its key"):
         Credentials(server="https://x", certificate_pem="c")
     with pytest.raises(CredentialsError, match="name a kubeconfig"):
