@@ -33,6 +33,8 @@ CONNECT_S = 10.0
 KEEP_ALIVE_S = 30.0
 BUFFER_BYTES = 256 * 1024
 """What is read of an answer before its reader has taken it: as much as the event loop reads at once."""
+PIECE_BYTES = 56
+"""What a piece takes beside its own bytes: of chunks of one byte, a buffer would hold fifty times its size."""
 MOST_HEAD_BYTES = 128 * 1024
 MOST_IDLE = 64
 LONG_REQUEST_BYTES = 64 * 1024
@@ -356,7 +358,7 @@ class _Answer:
 
     def take(self, piece: bytes) -> None:
         self._pieces.append(piece)
-        self._size += len(piece)
+        self._size += len(piece) + PIECE_BYTES
         if self._size > BUFFER_BYTES and not self._paused and not self._ended:
             self._paused = True
             self._channel.pause()

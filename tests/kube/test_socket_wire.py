@@ -12,7 +12,7 @@ import uvloop
 
 from kube.credentials import Credentials
 from kube.errors import InvalidRequest
-from kube.socket_wire import BUFFER_BYTES, MOST_HEAD_BYTES, BrokenAnswer, ConnectionClosed, SocketWire
+from kube.socket_wire import BUFFER_BYTES, MOST_HEAD_BYTES, PIECE_BYTES, BrokenAnswer, ConnectionClosed, SocketWire
 from kube.wire import Headers
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -322,6 +322,31 @@ def test_a_slow_reader_stops_the_server() -> None:
             while piece := await reply.read():
                 taken += len(piece)
             assert taken == length
+
+    asyncio.run(test())
+
+
+def test_the_smallest_chunks_stop_the_server_too() -> None:
+    sent = 0
+
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(OK + b"transfer-encoding: chunked\r\n\r\n")
+        while True:
+            writer.write(b"1\r\nx\r\n" * 4096)
+            await writer.drain()
+            sent += 4096
+
+    async def test() -> None:
+        async with served(talk) as (wire, _):
+            reply = await wire.send("GET", "/a", [], None)
+            before = -1
+            while before != sent:  # until the server is held up by what the kernel keeps
+                before = sent
+                await asyncio.sleep(0.05)
+            # as many pieces as one read of the event loop holds, beside those that were there before it
+            assert len(await reply.read()) * PIECE_BYTES < BUFFER_BYTES * 16
+            await reply.close()
 
     asyncio.run(test())
 
