@@ -26,7 +26,7 @@ from hack.controlplane.admin import Admin, Object
 from hack.controlplane.components import Components
 from hack.controlplane.errors import ControlPlaneError, NotReadyError
 from hack.controlplane.kubeconfig import write_kubeconfig
-from hack.controlplane.layout import Layout
+from hack.controlplane.layout import HeldPorts, Layout
 from hack.controlplane.lock import Lock
 from hack.controlplane.manifests import (
     KUEUE_ACCOUNT,
@@ -82,6 +82,7 @@ class ControlPlane:
         """Name the folder; `flags` are added to a process's command line, where the last of a name counts."""
         self.layout = Layout(state.resolve())
         self._lock = Lock(self.layout.root)
+        self._held = HeldPorts()
         self.tools = Toolbox(cache.resolve())
         self._manufacturers = manufacturers or build_manufacturers({})
         self._engines = engines
@@ -132,7 +133,7 @@ class ControlPlane:
         """Return the command lines; the ports are chosen with the first call."""
         if self._components is None:
             self.layout.create()
-            self._components = Components(self.tools, self.layout, self.layout.ports())
+            self._components = Components(self.tools, self.layout, self.layout.ports(self._held))
         return self._components
 
     @property
@@ -155,6 +156,7 @@ class ControlPlane:
 
     def release(self) -> None:
         """Let others start here again; `stop` does it too."""
+        self._held.release()
         self._lock.release()
 
     def start(self) -> None:

@@ -3,7 +3,8 @@
 For: every module that writes or reads a file of a running control plane.
 In: a folder. Out: paths, and ports kept in `ports.json` so that a restarted process finds its own again.
 Promises: ports are free when chosen and lie below the range the kernel hands to outgoing connections, so a process
-that restarts does not find its port taken by somebody's client. A folder of anything else is never removed.
+that restarts does not find its port taken by somebody's client; `HeldPorts` keeps them from another control plane that
+starts at the same time. A folder of anything else is never removed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from hack.controlplane.errors import ControlPlaneError
 
 _PORT_RANGE = range(20000, 32000)
+_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +106,8 @@ class Layout:
             else:
                 path.unlink()
 
-    def ports(self) -> Ports:
-        """Return this folder's ports, choosing them the first time."""
+    def ports(self, held: HeldPorts | None = None, *, rng: random.Random | None = None) -> Ports:
+        """Return this folder's ports, choosing them the first time; those chosen are kept from others by `held`."""
         file = self._ports_file
         if file.exists():
             try:
@@ -115,7 +117,7 @@ class Layout:
                     f"{file}: not this version's ports ({error}); stop what runs here with "
                     f"`python -m hack.controlplane down --state-dir {self.root}`, then start anew"
                 ) from error
-        chosen = free_ports(random.Random())
+        chosen = (port for port in free_ports(rng or random.Random()) if held is None or held.take(port))
         names = Ports.__dataclass_fields__
         ports = Ports(**{name: next(chosen) for name in names})
         file.write_text(json.dumps(asdict(ports), indent=1))
@@ -130,12 +132,40 @@ class Layout:
         return self.root / "ports.json"
 
 
+class HeldPorts:
+    """Ports that nobody who looks for a free one finds, also before, and between, the servers that listen there.
+
+    Such a port is bound and not listened on. Who looks binds without SO_REUSEADDR and fails; a server sets it and does
+    not.
+    """
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+
+    def take(self, port: int) -> bool:
+        """Hold a port and say whether it was free."""
+        holder = socket.socket()
+        try:
+            holder.bind((_HOST, port))
+        except OSError:
+            holder.close()
+            return False
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._sockets.append(holder)
+        return True
+
+    def release(self) -> None:
+        """Hold none any more."""
+        while self._sockets:
+            self._sockets.pop().close()
+
+
 def free_ports(rng: random.Random) -> Iterator[int]:
     """Yield ports of 127.0.0.1 on which nothing listens, in an order of `rng`'s choosing."""
     for port in rng.sample(_PORT_RANGE, len(_PORT_RANGE)):
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind((_HOST, port))
             except OSError:
                 continue
         yield port

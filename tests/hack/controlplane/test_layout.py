@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hack.controlplane.errors import ControlPlaneError
-from hack.controlplane.layout import Layout, free_ports
+from hack.controlplane.layout import HeldPorts, Layout, free_ports
 
 
 def test_ports_are_distinct_below_the_ephemeral_range_and_kept(tmp_path: Path) -> None:
@@ -28,6 +28,34 @@ def test_a_port_in_use_is_passed_over() -> None:
         taken.bind(("127.0.0.1", wanted[0]))
         taken.listen()
         assert wanted[0] not in list(islice(free_ports(random.Random(1)), 5))
+
+
+def test_a_held_port_is_found_by_nobody_and_listened_on_by_its_server_again_and_again() -> None:
+    wanted = next(free_ports(random.Random(2)))
+    ours, others = HeldPorts(), HeldPorts()
+    assert ours.take(wanted)
+    try:
+        for _ in range(2):
+            assert not others.take(wanted)
+            assert wanted not in list(islice(free_ports(random.Random(2)), 5))
+            with socket.create_server(("127.0.0.1", wanted)):
+                assert not others.take(wanted)
+    finally:
+        ours.release()
+    assert others.take(wanted)
+    others.release()
+
+
+def test_control_planes_that_start_together_choose_other_ports(tmp_path: Path) -> None:
+    held = [HeldPorts(), HeldPorts()]
+    chosen: list[int] = []
+    for number, holder in enumerate(held):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        chosen += astuple(Layout(folder).ports(holder, rng=random.Random(3)))
+    for holder in held:
+        holder.release()
+    assert len(set(chosen)) == len(chosen)
 
 
 def test_what_an_earlier_run_left_is_removed(tmp_path: Path) -> None:
