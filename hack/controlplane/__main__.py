@@ -1,4 +1,4 @@
-"""Command line: `python -m hack.controlplane build|up|down|status`.
+"""Command line: `python -m hack.controlplane build|up|down|status|go`.
 
 For: `make controlplane`, `make controlplane-down`, `make e2e`. Out: on `up` one line for the shell that sets
 KUBECONFIG; everything else goes to standard error. Exit codes: 0 done, 1 failed, 2 something is missing here.
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hack.controlplane.control_plane import CHAIN, DEFAULT_STATE, ENGINES, ControlPlane
 from hack.controlplane.errors import ControlPlaneError, ProcessDiedError
+from hack.controlplane.go import find_go
 from hack.controlplane.tools import DEFAULT_CACHE, Toolbox, build
 from hack.controlplane.tools import ENGINES as ENGINE_TOOLS
 
@@ -36,6 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _build(options: argparse.Namespace) -> int:
     build(options.cache_dir, say=_say, jobs=options.jobs, environment=os.environ)
+    return 0
+
+
+def _go(_options: argparse.Namespace) -> int:
+    print(find_go(os.environ))
     return 0
 
 
@@ -93,7 +99,7 @@ def _status(options: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {"build": _build, "up": _up, "down": _down, "status": _status}
+_COMMANDS = {"build": _build, "up": _up, "down": _down, "status": _status, "go": _go}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -141,6 +142,23 @@ def await_death(supervisor: Supervisor) -> None:
 def keep_checking(supervisor: Supervisor) -> None:
     while True:
         supervisor.check()
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "shown"), [("go1.26.6", 0, r"^/.*/bin/go\n$"), ("go1.26rc1", 2, "go1.26rc1 is too old")]
+)
+def test_whether_a_build_has_its_go_can_be_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str, code: int, shown: str
+) -> None:
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text(f"#!/bin/sh\necho {version}\n")
+    go.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(go.parent))
+        assert main(["go"]) == code
+    said = capsys.readouterr()
+    assert re.search(shown, said.out or said.err)
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
