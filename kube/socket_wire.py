@@ -26,11 +26,10 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from kube.credentials import Credentials
 from kube.errors import InvalidRequest
-from kube.wire import Headers, Reply, client_context
+from kube.wire import KEEP_ALIVE_S, Headers, Reply, client_context
 
 CONNECT_S = 10.0
 """For the connection and its TLS."""
-KEEP_ALIVE_S = 30.0
 BUFFER_BYTES = 256 * 1024
 """What is read of an answer before its reader has taken it: as much as the event loop reads at once."""
 PIECE_BYTES = 56
@@ -156,7 +155,7 @@ class SocketWire:
 
 
 class _Channel(asyncio.Protocol):
-    """One connection, with one answer under way at most."""
+    """One connection, with one answer under way at most: `_answer`, from its request to the end of its body."""
 
     def __init__(self, wire: SocketWire, loop: asyncio.AbstractEventLoop) -> None:
         self._wire = wire
@@ -244,10 +243,11 @@ class _Channel(asyncio.Protocol):
             return
         if exc is None and self._until_end:
             answer.end()
-        elif not self._head_bytes:
-            answer.fail(ConnectionClosed("the connection was closed"))
-        else:
-            answer.fail(BrokenAnswer("the connection was closed within an answer"))
+            return
+        began = self._head_bytes > 0
+        error = BrokenAnswer("the connection was closed within an answer") if began else ConnectionClosed("no answer")
+        error.__cause__ = exc  # raised by whoever reads
+        answer.fail(error)
 
     def _end(self, error: BrokenAnswer) -> None:
         answer, self._answer = self._answer, None

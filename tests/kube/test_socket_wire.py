@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -172,6 +174,21 @@ def test_a_reply_let_go_of_before_its_end_ends_its_connection() -> None:
             await reply.close()
             await asked(wire)
             assert seen.connections == 2
+
+    asyncio.run(test())
+
+
+def test_an_end_names_its_cause() -> None:
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened = writer.get_extra_info("socket")
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset instead of an end
+        writer.transport.abort()
+
+    async def test() -> None:
+        async with served(talk) as (wire, _):
+            with pytest.raises(ConnectionClosed) as closed:
+                await asked(wire)
+            assert isinstance(closed.value.__cause__, ConnectionResetError)
 
     asyncio.run(test())
 
