@@ -26,6 +26,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from kube.credentials import Credentials
 from kube.errors import InvalidRequest
+from kube.tls import RecordObject
 from kube.wire import KEEP_ALIVE_S, Headers, Reply, client_context
 
 CONNECT_S = 10.0
@@ -237,11 +238,11 @@ class _Channel(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End what was under way: well only where the end of the connection is the end of the body."""
         self._wire.gone(self)
-        self._transport = None
+        transport, self._transport = self._transport, None
         answer, self._answer = self._answer, None
         if answer is None:
             return
-        if exc is None and self._until_end:
+        if exc is None and self._until_end and transport is not None and _ended_by_peer(transport):
             answer.end()
             return
         began = self._head_bytes > 0
@@ -383,6 +384,11 @@ class _Answer:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _ended_by_peer(transport: asyncio.Transport) -> bool:
+    tls = transport.get_extra_info("ssl_object")
+    return not isinstance(tls, RecordObject) or tls.has_ended
 
 
 def _message(method: str, target: str, authority: str, headers: Headers, content: bytes | None) -> bytes:

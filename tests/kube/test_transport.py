@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +15,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trustme
+import uvloop
 
 from kube.client import Client
 from kube.clock import SystemClock
@@ -73,6 +75,34 @@ async def served(
         await client.close()
         server.close()
         await server.wait_closed()
+
+
+LOG = Request(method="GET", path="/log", what="get a log")
+ENDS = {"said": True, "cut off": False}
+
+
+@pytest.mark.parametrize("row", ENDS)
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_body_without_a_length_ends_where_tls_says_so(
+    row: str, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"\r\nab")
+        await writer.drain()
+        if not ENDS[row]:  # as somebody on the way would do it
+            with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as below:
+                below.shutdown(socket.SHUT_RDWR)
+
+    async def test() -> None:
+        async with served(talk) as client, client.connection.exchange(LOG, first_s=5) as answer:
+            if ENDS[row]:
+                assert await answer.body() == b"ab"
+            else:
+                with pytest.raises(Unreachable):
+                    await answer.body()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(test())
 
 
 def answers(body: bytes, code: bytes = b"200 OK") -> Conversation:
