@@ -14,7 +14,8 @@ import uvloop
 
 from kube.credentials import Credentials
 from kube.errors import InvalidRequest
-from kube.socket_wire import BUFFER_BYTES, MOST_HEAD_BYTES, PIECE_BYTES, BrokenAnswer, ConnectionClosed, SocketWire
+from kube.http1 import BUFFER_BYTES, MOST_HEAD_BYTES, PIECE_BYTES, BrokenAnswer, ConnectionClosed
+from kube.socket_wire import SocketWire
 from kube.wire import Headers
 
 OK = b"HTTP/1.1 200 OK\r\n"
