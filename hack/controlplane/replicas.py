@@ -30,6 +30,7 @@ from nodefeature.kinds import (
     API_SERVICE,
     MUTATING_WEBHOOK_CONFIGURATION,
     NAMESPACE,
+    SECRET,
     VALIDATING_ADMISSION_POLICY,
     VALIDATING_ADMISSION_POLICY_BINDING,
     VALIDATING_WEBHOOK_CONFIGURATION,
@@ -43,6 +44,7 @@ ADMISSION = (
     (VALIDATING_ADMISSION_POLICY, ("gpustack-accelerator-allocations", "gpustack-agents-own-node")),
     (VALIDATING_ADMISSION_POLICY_BINDING, ("gpustack-accelerator-allocations", "gpustack-agents-own-node")),
 )
+SECRETS = ("gpustack-settings", "gpustack-operator-worker-serving")
 REPLICAS = ("a", "b")
 WAIT_S = 120.0
 _STOP_S = 60.0
@@ -60,6 +62,8 @@ class Replicas:
         self._port = next(ports)
         self._ports = dict(zip(REPLICAS, ports, strict=False))
         self._service = self._start_service()
+        # Where Kueue and NFD are installed, they live in it too.
+        self._shares_namespace = self.admin.get(NAMESPACE, SYSTEM_NAMESPACE) is not None
         self.install()
 
     @property
@@ -138,6 +142,11 @@ class Replicas:
             for name in names:
                 if self.admin.get(kind, name) is not None:
                     self.admin.delete(kind, name)
+        if self._shares_namespace:
+            for name in SECRETS:
+                if self.admin.get(SECRET, name, SYSTEM_NAMESPACE) is not None:
+                    self.admin.delete(SECRET, name, SYSTEM_NAMESPACE)
+            return
         if self.admin.get(NAMESPACE, SYSTEM_NAMESPACE) is not None:
             self.admin.delete(NAMESPACE, SYSTEM_NAMESPACE)
         self.until(lambda: self.admin.get(NAMESPACE, SYSTEM_NAMESPACE) is None, "the namespace is gone")
