@@ -6,6 +6,8 @@ Promises:
 - only values of the key at the root are replaced, every one of them when the key is repeated, also when it is spelled
   with escapes; an `apiVersion` deeper down is somebody else's;
 - a root that names another version is refused with 400, as kube-apiserver does;
+- a body that nests deeper than those of mapped kinds may is refused with 400: kube-apiserver takes some and answers
+  500 to others;
 - a body this scanner cannot follow is passed on untouched: what is no JSON and no YAML is kube-apiserver's to refuse;
 - a long body is scanned in a thread, in which other requests go on.
 """
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 import orjson
 import yaml
 
-from apiserver.rest import status
+from apiserver.rest import negotiation, status
 
 IN_THREAD_BYTES = 32 * 1024
 """Above this, scanning could hold the event loop for more than a few milliseconds."""
@@ -93,10 +95,10 @@ def _root_values(body: bytes) -> Iterator[tuple[int, int]]:
         token = found[0]
         match token[0]:
             case 0x7B:  # {
-                depth += 1
+                depth = _deeper(depth)
                 is_key, named = depth == 1, False
             case 0x5B:  # [
-                depth += 1
+                depth = _deeper(depth)
                 named = False
             case 0x7D | 0x5D:  # } ]
                 depth -= 1
@@ -112,6 +114,12 @@ def _root_values(body: bytes) -> Iterator[tuple[int, int]]:
                     yield found.span()
             case _:
                 continue
+
+
+def _deeper(depth: int) -> int:
+    if depth == negotiation.MOST_DEEP:
+        raise status.bad_request(f"the body nests deeper than {negotiation.MOST_DEEP}")
+    return depth + 1
 
 
 def _text(token: bytes) -> str | None:
@@ -136,7 +144,7 @@ def _root_scalars(text: str) -> Iterator[tuple[int, int, str]]:
     depth, is_key, named = 0, False, False
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
+            depth = _deeper(depth)
             if depth == 1:
                 is_key, named = isinstance(event, yaml.MappingStartEvent), False
                 if not is_key:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import select
 from collections.abc import Callable
 from typing import Any
@@ -51,6 +52,8 @@ class Idle:
 
     def __init__(self, most_connections: int) -> None:
         self.most_connections = most_connections
+        self.asked_at = -math.inf
+        """When the last request came, on whichever of them, in the loop's time."""
         self._waiting: dict[Connection, None] = {}
 
     def add(self, connection: Connection) -> None:
@@ -137,6 +140,7 @@ class Connection(HttpToolsProtocol):
         if self._refusal:
             raise Refused(self._refusal)
         self._idle.discard(self)
+        self._idle.asked_at = self.loop.time()
         self._has_asked = True
         super().on_headers_complete()
 

@@ -3,7 +3,8 @@
 For: whoever assembles the server, `shutdown`. In: an ASGI application, a TLS context, an address. Out: served requests.
 Promises: HTTP/1.1 with keep-alive of two minutes (a shorter one loses requests of Go clients to a race); dead peers are
 found by TCP keep-alive and user time-out; handshakes and goodbyes have deadlines; the number of connections is bounded;
-after `stop_accepting` who has asked still gets a whole answer, until `finish` gives up.
+after `stop_accepting` who has asked still gets a whole answer, until `finish` gives up, and idle connections stay until
+nobody has asked anything on any of them for `QUIET_S`: a client that asks often empties its pool of them meanwhile.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ KEEP_ALIVE_S = 120
 HANDSHAKE_S = 10.0
 GOODBYE_S = 5.0
 MOST_CONNECTIONS = 4096
+QUIET_S = 1.0
 _BACKLOG = 4096
 _LOOK_S = 0.02
 _TCP = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000))
@@ -64,6 +66,7 @@ class Listener:
         closing: Callable[[], bool] = lambda: False,
         most_connections: int = MOST_CONNECTIONS,
         keep_alive_s: int = KEEP_ALIVE_S,
+        quiet_s: float = QUIET_S,
     ) -> None:
         self._config = Config(
             app,
@@ -85,6 +88,7 @@ class Listener:
         self._bound = bound
         self._tls = tls
         self._closing = closing
+        self._quiet_s = quiet_s
         self._stopped = False
         self._state = ServerState()
         self._idle = Idle(most_connections)
@@ -128,13 +132,15 @@ class Listener:
         return self._stopped or self._closing()
 
     def stop_accepting(self) -> None:
-        """Close the listening socket; idle connections end now, others after their answer."""
+        """Close the listening socket; connections end after their answer, idle ones when it has grown quiet."""
         self._stopped = True
         if self._server is not None:
             self._server.close()
         self._end_idle()
 
     def _end_idle(self) -> None:
+        if asyncio.get_running_loop().time() < self._idle.asked_at + self._quiet_s:
+            return
         for connection in tuple(self._state.connections):
             connection.shutdown()
 

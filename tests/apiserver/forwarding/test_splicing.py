@@ -40,12 +40,28 @@ def test_another_version_is_refused(found: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"[" * 10_000, b'{"a":' * 10_000, b'{"apiVersion":"' + b"\\" * 99, b"\xff\xfe{", b'{"a":"' + b"\\n" * 100_000],
+    [b"[" * 10_000, b'{"a":' * 199, b'{"apiVersion":"' + b"\\" * 99, b"\xff\xfe{", b'{"a":"' + b"\\n" * 100_000],
     ids=["lists", "objects", "escapes", "no text", "long escapes"],
 )
 def test_hostile_bodies_pass_untouched(body: bytes) -> None:
     assert asyncio.run(SPLICE.json(body)) == body
     assert asyncio.run(SPLICE.yaml(body)) == body
+
+
+TOO_DEEP = {
+    "objects": (SPLICE.json, b'{"a":' * 10_000),
+    "lists": (SPLICE.json, b'{"a":' + b"[" * 10_000),
+    "JSON as YAML": (SPLICE.yaml, b'{"a":' + b"[" * 200 + b"]" * 200 + b"}"),
+    "YAML": (SPLICE.yaml, b"a: " + b"[" * 200 + b"]" * 200),
+}
+
+
+@pytest.mark.parametrize("row", TOO_DEEP)
+def test_what_nests_too_deep_is_refused(row: str) -> None:
+    act, body = TOO_DEEP[row]
+    with pytest.raises(Refusal) as refused:
+        asyncio.run(act(body))
+    assert (refused.value.code, refused.value.message) == (400, "the body nests deeper than 200")
 
 
 def test_a_long_body_is_spliced_too() -> None:

@@ -87,10 +87,10 @@ class Client:
 class Server:
     """A listener and what it trusts."""
 
-    def __init__(self, app: Any, *, trusted: str = "", **more: Any) -> None:
+    def __init__(self, app: Any, *, trusted: str = "", quiet_s: float = 0.0, **more: Any) -> None:
         self.tls = ServingTls((NAME,), NOW)
         self.tls.trust(trusted)
-        self.listener = Listener(app, bind("127.0.0.1", 0), self.tls.context, **more)
+        self.listener = Listener(app, bind("127.0.0.1", 0), self.tls.context, quiet_s=quiet_s, **more)
         self._clients: list[Client] = []
 
     @asynccontextmanager

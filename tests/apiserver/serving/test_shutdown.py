@@ -209,6 +209,25 @@ def test_a_request_that_has_begun_when_idle_connections_end_is_answered() -> Non
     run(test())
 
 
+def test_idle_connections_stay_until_nobody_has_asked_for_a_while() -> None:
+    async def test() -> None:
+        async with Server(Stopped(), quiet_s=0.4).running() as server:
+            clients = [await server.connect() for _ in range(4)]
+            for client in clients:
+                assert (await client.ask()) is not None
+            server.listener.stop_accepting()
+            leaving = asyncio.create_task(server.listener.finish(5))
+            for client in clients[:3]:  # as a pool is used up that has been idle
+                await asyncio.sleep(0.25)
+                reply = await client.ask()
+                assert reply is not None
+                assert (reply.code, reply.headers["connection"]) == (200, "close")
+            assert await clients[3].ended()
+            await leaving
+
+    run(test())
+
+
 def test_a_long_answer_arrives_whole() -> None:
     size, answered = 16 * 1024 * 1024, asyncio.Event()
 
