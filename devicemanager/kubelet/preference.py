@@ -50,22 +50,22 @@ def prefer(
     wish: Wish,
 ) -> list[str]:
     """Return `size` tokens, or none."""
-    offered, required = _by_card(available), _by_card(must)
+    offered, required = _firsts(available), _firsts(must)
     preferred = _preferred(groups, wish)
     missing = set(preferred)
     chosen: list[str] = []
     spare: list[str] = []
     for card in _ordered(groups, mode, cards, set(required), wish.units):
-        tokens = required.get(card.key) or offered.get(card.key)
-        if not tokens or card.use.mode not in {Mode.NONE, mode}:
+        token = required.get(card.key) or offered.get(card.key)
+        if not token or card.use.mode not in {Mode.NONE, mode}:
             continue
         if card.key in required:
-            chosen.append(tokens[0])
+            chosen.append(token)
         elif not card.fits(mode, wish.units) or (preferred and card.key not in preferred):
-            spare.append(tokens[0])
+            spare.append(token)
             continue
         elif len(chosen) < size:
-            chosen.append(tokens[0])
+            chosen.append(token)
         missing.discard(card.key)
         if len(chosen) >= size and not missing:
             break
@@ -75,15 +75,20 @@ def prefer(
     return chosen[:size] if len(chosen) >= size > 0 else []
 
 
-def _by_card(texts: Sequence[str]) -> dict[CardKey, list[str]]:
-    """Return the tokens of each card, lexicographically first first; what is no token is left out."""
-    found: dict[CardKey, list[str]] = {}
-    for text in sorted(texts):
-        try:
-            token = parse_token(text)
-        except TokenInvalid:
-            continue
-        found.setdefault((token.group_id, token.card_id), []).append(text)
+def _firsts(texts: Sequence[str]) -> dict[CardKey, str]:
+    """Return the lexicographically first token of each card; what is no token is left out."""
+    of_card: dict[str, list[str]] = {}
+    for text in texts:  # thousands: only what stands before the number is looked at
+        of_card.setdefault(text.rpartition(":")[0], []).append(text)
+    found: dict[CardKey, str] = {}
+    for group in of_card.values():
+        for text in sorted(group):
+            try:
+                token = parse_token(text)
+            except TokenInvalid:
+                continue
+            found[token.group_id, token.card_id] = text
+            break
     return found
 
 

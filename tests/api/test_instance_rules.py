@@ -66,6 +66,8 @@ def test_worked_instances_are_accepted(name: str) -> None:
         ({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}, [("spec.env[1]", "must be unique")]),
         ({"resources": resources(cpu="-1")}, [("spec.resources.cpu", "CPU request cannot be negative")]),
         ({"type": ""}, [("spec.type", "type must be specified")]),
+        ({"image": ""}, [("spec.image", "image must be specified")]),
+        ({"image": " registry.example/a:1"}, [("spec.image", "must not begin or end with a blank")]),
         (
             {"volume": {}, "volumeMount": "a", "ports": [{"port": 0}]},
             [
@@ -90,6 +92,8 @@ def test_worked_instances_are_accepted(name: str) -> None:
         "variable twice",
         "negative",
         "no type",
+        "no image",
+        "image with a blank before it",
         "all errors at once",
     ],
 )

@@ -50,6 +50,12 @@ def test_bad_input_is_refused_with_all_errors(accelerated: bool, spec: dict[str,
     assert [p.path for p in create_problems(instance_type(accelerated, **spec))] == paths
 
 
+@pytest.mark.parametrize("cpu", ["0.5", "500m", "1e-3", "-4", "1180591620717411303424"])
+def test_cores_that_are_no_whole_number_are_refused_in_words_that_say_so(cpu: str) -> None:
+    [refused] = create_problems(instance_type(True, unitResources={"cpu": cpu, "ram": "16Gi"}))
+    assert str(refused) == f'spec.unitResources.cpu: "{cpu}": must be a positive whole number of cores, such as 4'
+
+
 @pytest.mark.parametrize(
     ("spec", "paths"),
     [

@@ -62,6 +62,11 @@ class FarKubelet:
         """Return when the first list came in which a token is as named."""
         return float(await self._ask("hears", resource, token, healthy))
 
+    async def endpoint(self, resource: str) -> Object:
+        """Return what the kubelet has heard of a resource: `lists`, `healthy` (how many), `fault`."""
+        found: Object = await self._ask("endpoint", resource)
+        return found
+
     async def _ask(self, *order: object) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -125,6 +130,10 @@ class _Orders:
         started = time.monotonic()
         await client.allocate([token])
         return time.monotonic() - started
+
+    async def endpoint(self, resource: str) -> Object:
+        found = self.kubelet.devices.endpoints[resource]
+        return {"lists": found.lists, "healthy": len(found.healthy), "fault": found.fault}
 
     async def hears(self, resource: str, token: str, healthy: bool) -> float:
         devices = self.kubelet.devices

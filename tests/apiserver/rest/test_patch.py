@@ -68,6 +68,12 @@ def test_unreadable_patches(row: tuple[str, bytes, str, int]) -> None:
     assert refused.value.code == row[3]
 
 
+def test_a_merge_patch_that_is_no_object_is_refused_in_a_sentence() -> None:
+    with pytest.raises(Refusal) as refused:
+        read(b"[]", MERGE, SUPPORTED)
+    assert refused.value.message == "the body of an application/merge-patch+json must be an object"
+
+
 def test_too_many_operations_are_413() -> None:
     operations = [{"op": "test", "path": "/a", "value": 1}] * (MAX_OPERATIONS + 1)
     with pytest.raises(Refusal) as refused:

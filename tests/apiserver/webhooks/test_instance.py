@@ -204,6 +204,16 @@ def test_additional_volumes_may_change_while_stopped_and_are_judged_at_the_start
     assert validate(instance(additionalVolumes=good), instance()).refusal is not None
 
 
+def test_an_image_is_judged_where_it_is_given_and_at_the_start_and_blocks_nothing_else() -> None:
+    stopped, wrong = instance("Stopped", stop=True), instance("Stopped", stop=True, image="")
+    for obj, old in ((wrong, None), (wrong, stopped), (instance("Stopped", image=""), wrong)):
+        answer = validate(obj, old)
+        assert answer.refusal is not None
+        assert [cause.get("field") for cause in answer.refusal.details["causes"]] == ["spec.image"]
+    assert validate(instance("Stopped", stop=True, image="", displayName="x"), wrong) == ALLOWED
+    assert validate(instance(image="", displayName="x"), instance(image="")) == ALLOWED
+
+
 @pytest.mark.parametrize("obj", case_yaml("B012-visible-all"), ids=lambda obj: obj["metadata"]["name"])
 def test_b012_variables_that_widen_are_refused(obj: Any) -> None:
     kind = {**pool(cards=4), "metadata": {"name": obj["spec"]["type"]}}

@@ -101,12 +101,26 @@ def test_a_second_act_that_fails_is_no_success(scene: Scene, capsys: pytest.Capt
     assert "checked:" not in printed
 
 
-@pytest.mark.parametrize(("found", "said"), [(".venv/bin", True), ("elsewhere", False), ("", False)])
+@pytest.mark.parametrize(
+    ("kubectl", "own", "said"),
+    [
+        (".venv/bin", ".venv/bin", True),
+        ("elsewhere", ".venv/bin", True),
+        ("elsewhere", "elsewhere", False),
+        ("", "", False),
+    ],
+)
 def test_one_who_looks_is_told_how(
-    found: str, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kubectl: str,
+    own: str,
+    said: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(module, "_CHECKOUT", tmp_path)
-    monkeypatch.setattr("shutil.which", lambda _: str(tmp_path / found / "kubectl") if found else None)
+    folders = {"kubectl": kubectl, "gpustack-operator": own}
+    monkeypatch.setattr("shutil.which", lambda name: str(tmp_path / folders[name] / name) if folders[name] else None)
     module._print_result(module.Place(tmp_path), world(1), [], ends=False)
     printed = capsys.readouterr().out
     assert "Look further" in printed

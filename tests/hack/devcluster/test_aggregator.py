@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import trustme
 import uvicorn
@@ -45,13 +46,24 @@ class Extension:
         self.ca = trustme.CA()
         self.seen: list[dict[str, list[str]]] = []
         self.port = 0
+        self.openapi: dict[str, Any] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         headers: dict[str, list[str]] = {}
         for key, value in scope["headers"]:
             headers.setdefault(key.decode(), []).append(value.decode())
         self.seen.append(headers)
-        await self.app(scope, receive, send)
+        if self.openapi is not None and scope["path"] == "/openapi/v3/apis/example.com/v1":
+            await self._describe(headers, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _describe(self, headers: dict[str, list[str]], send: Any) -> None:
+        tag = str(len(self.openapi or {})).encode()
+        known = headers.get("if-none-match") == [tag.decode()]
+        start = {"type": "http.response.start", "status": 304 if known else 200, "headers": [(b"etag", tag)]}
+        await send(start)
+        await send({"type": "http.response.body", "body": b"" if known else orjson.dumps(self.openapi)})
 
     @asynccontextmanager
     async def listening(self, client_ca: Path) -> AsyncIterator[None]:
@@ -145,6 +157,37 @@ def test_requests_reach_the_extension_server_with_the_users_identity(tmp_path: P
             await cluster.refused(404, "GET", f"{WIDGETS}/none")
             await cluster.refused(404, "GET", f"{WIDGETS}/w/log")
             await cluster.refused(400, "GET", f"{WIDGETS}/..%2f..%2fsecrets")
+
+    run(tmp_path, test)
+
+
+def described(**properties: dict[str, str]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties}
+    return {"openapi": "3.0.0", "paths": {}, "components": {"schemas": {"com.example.v1.Widget": schema}}}
+
+
+@pytest.mark.component
+def test_an_extension_servers_kinds_are_described_as_it_describes_them(tmp_path: Path) -> None:
+    async def shown(cluster: Cluster) -> Any:
+        document = await cluster.ok("GET", "/openapi/v3/apis/example.com/v1")
+        return document["components"]["schemas"]["com.example.v1.Widget"].get("properties")
+
+    async def test(cluster: Cluster, extension: Extension) -> None:
+        async with extension.listening(tmp_path / PROXY_CA_FILE):
+            await cluster.ok("POST", API_SERVICES, extension.api_service())
+            assert (await condition(cluster))["status"] == "True"
+            assert await shown(cluster) is None  # it has no document, and is available all the same
+            extension.openapi = described(size={"type": "integer"})
+            assert (await condition(cluster))["status"] == "True"
+            assert await shown(cluster) == {"size": {"type": "integer"}}
+            extension.openapi = {**described(name={"type": "string"}), "info": {}}
+            for _ in range(2):  # the second time it has not changed
+                await condition(cluster)
+                assert await shown(cluster) == {"name": {"type": "string"}}
+        await condition(cluster)
+        assert await shown(cluster) == {"name": {"type": "string"}}
+        await cluster.ok("DELETE", f"{API_SERVICES}/v1.example.com")
+        await cluster.refused(404, "GET", "/openapi/v3/apis/example.com/v1")
 
     run(tmp_path, test)
 
