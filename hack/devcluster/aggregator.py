@@ -25,6 +25,7 @@ from apiserver.rest.responses import Receive, Send, read_body
 from apiserver.rest.status import Cause
 from apiserver.rest.storage import Call, Catalog, Column, Resource, Subresource, Unserved, User
 from apiserver.rest.table import AGE, NAME
+from hack.devcluster.aggregated_openapi import AggregatedDocuments
 from hack.devcluster.kinds import KindSpec
 from hack.devcluster.objects import ObjectStorage
 from hack.devcluster.store import Change, Entry, Object, Store
@@ -106,6 +107,7 @@ class Aggregator:
         self._clock = clock
         self._served: dict[str, list[tuple[str, str, str]]] = {}
         self._changed = asyncio.Event()
+        self.documents = AggregatedDocuments()
         for _, name in self._storage.shelf.entries:
             self._announce(name)
         store.listen(self._note)
@@ -123,6 +125,7 @@ class Aggregator:
                 self._announce(change.entry.name)
                 return
             self._catalog.relays.pop((group, version), None)
+            self.documents.forget(f"apis/{group}/{version}")
             for place in self._served.pop(change.entry.name, ()):
                 self._catalog.remove(*place)
 
@@ -151,6 +154,7 @@ class Aggregator:
             if answer.code != 200:
                 raise UpstreamError(f"GET {path} answered {answer.code}")
             self._serve(entry.name, spec, as_maps(orjson.loads(body).get("resources")))
+            await self.documents.refresh(path.removeprefix("/"), endpoint, headers)
         except status.Refusal as refusal:
             self._report(entry, available=False, reason="ServiceNotFound", message=refusal.message)
         except (UpstreamError, OSError, ValueError, AttributeError) as error:

@@ -71,7 +71,7 @@ class DevCluster:
         self.aggregator = self._serve_api_services(front_proxy) if front_proxy is not None else None
         self._front_proxy = front_proxy
         self.collector = Collector(store, self.catalog)
-        openapi = OpenApi(self.catalog, VERSION)
+        openapi = OpenApi(self.catalog, VERSION, bases=self.aggregator.documents if self.aggregator else None)
         self.app = App(
             self.catalog,
             authenticate=self._authenticate,
