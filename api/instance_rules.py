@@ -42,12 +42,23 @@ def instance_problems(instance: Mapping[str, Any]) -> list[Problem]:
     problems = shape_problems(Instance, instance)
     named = as_str(spec.get("type")) != "" or "type" not in spec
     problems += require(named, "spec.type", None, "type must be specified", Fault.REQUIRED)
+    problems += image_problems(spec)
     problems += _unique("spec.ports", as_maps(spec.get("ports")), ("port", "protocol"))
     problems += _unique("spec.env", as_maps(spec.get("env")), ("name",))
     problems += volume_problems(spec)
     problems += resource_problems(as_map(spec.get("resources")))
     problems += additional_volume_problems(spec)
     return problems
+
+
+def image_problems(spec: Mapping[str, Any]) -> list[Problem]:
+    """Return what is wrong with an image of which kube-apiserver would make no Pod; an absent one is the shape's."""
+    image = spec.get("image")
+    if not isinstance(image, str):
+        return []
+    if not image.strip():
+        return [problem("spec.image", None, "image must be specified", Fault.REQUIRED)]
+    return require(image == image.strip(), "spec.image", image, "must not begin or end with a blank")
 
 
 def volume_problems(spec: Mapping[str, Any]) -> list[Problem]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from api.guarded_variables import guarded_problems
 from api.instance_pool_rules import pool_verdict
-from api.instance_rules import instance_problems, same_value, update_problems
+from api.instance_rules import image_problems, instance_problems, same_value, update_problems
 from api.instance_volumes import additional_volume_problems
 from api.problems import Fault, Problem, problem
 from apiserver.webhooks.host_access import host_access_problems
@@ -103,6 +103,8 @@ async def _updated(request: Request, world: World) -> Answer:
     problems += _host_problems(spec, before, world)
     held = () if starting else as_list(before.get("env"))
     problems += guarded_problems(spec.get("env"), "spec.env", held=held)
+    if starting or before.get("image") != spec.get("image"):
+        problems += image_problems(spec)
     if starting or not same_value(before.get("additionalVolumes"), spec.get("additionalVolumes")):
         problems += additional_volume_problems(spec)
     if starting:
