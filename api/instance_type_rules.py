@@ -71,7 +71,9 @@ def _unit_problems(spec: Mapping[str, Any], *, accelerated: bool) -> list[Proble
     cpu, ram = at(spec, "unitResources", "cpu"), at(spec, "unitResources", "ram")
     if isinstance(cpu, str):
         path = "spec.unitResources.cpu"
-        problems += require(_CORES.fullmatch(cpu) is not None, path, cpu, "must be a positive number of cores")
+        problems += require(
+            _CORES.fullmatch(cpu) is not None, path, cpu, "must be a positive whole number of cores, such as 4"
+        )
         problems += require(accelerated or cpu == "1", path, cpu, "must be exactly 1 when not acceleratable")
     if isinstance(ram, str):
         problems += require(_is_positive(ram), "spec.unitResources.ram", ram, "must be a quantity such as 16Gi")

@@ -1,6 +1,6 @@
 """What a question is answered from, and what an answer is made of.
 
-For: the gates' modules, which judge; `apiserver.subresources.explaining`, which reads the objects.
+For: the gates' modules, which judge; `apiserver.subresources.explain_reading`, which reads the objects.
 In: raw objects, each possibly absent, half written or hostile. Out: frozen values.
 Promises: pure, nothing here raises on any field; an object that could not be read is told apart from one that is not
 there (`unread`), so that an answer never claims what nobody looked at.

@@ -62,7 +62,7 @@ def read(body: bytes, content_type: str, supported: Collection[PatchType]) -> Pa
     if kind is PatchType.JSON:
         _check_operations(value)
     elif not isinstance(value, Mapping):
-        raise status.bad_request(f"the body of a {kind.value} must be an object")
+        raise status.bad_request(f"the body of an {kind.value} must be an object")
     return Patch(kind, value)
 
 

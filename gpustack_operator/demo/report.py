@@ -77,7 +77,7 @@ def verdict(world: World) -> str:
 
 
 def further(kubeconfig: Path, logs: Path, add_to_path: Path | None = None) -> str:
-    """Return the lines to look further with; `add_to_path` is a folder where kubectl is and a shell does not look."""
+    """Return the lines to look further with; `add_to_path` is a folder of commands where a shell does not look."""
     lines = (
         *([f'export PATH="$PATH:{add_to_path}"'] if add_to_path else []),
         f"export KUBECONFIG={kubeconfig}",
@@ -88,7 +88,7 @@ def further(kubeconfig: Path, logs: Path, add_to_path: Path | None = None) -> st
         "kubectl get --raw /apis/worker.gpustack.ai/v1/namespaces/default/instances/sliced/explain",
         "kubectl get devices -o yaml h100-01              # inventory and ledger of one node",
         "kubectl get resourceflavors,clusterqueues        # what stands behind the pools",
-        "kubectl get localqueues -n default --show-labels",
+        "kubectl get localqueues -n default               # a namespace's entrance to each pool",
         "kubectl get instancetypes -w                     # in a second shell, while the next two lines run",
         "kubectl label node rtx4090-01 gpustack.ai/managed=false --overwrite  # watch its pool empty",
         "kubectl label node rtx4090-01 gpustack.ai/managed=true --overwrite   # and fill again within a minute",

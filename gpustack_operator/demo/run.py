@@ -215,8 +215,9 @@ def _print_pools(world: World) -> None:
 def _print_result(place: Place, world: World, wrong: list[str], *, ends: bool) -> None:
     """Print the verdict when the demo `ends` here, else how to look further."""
     if not ends:
-        kubectl, ours = shutil.which("kubectl"), _CHECKOUT / ".venv" / "bin"
-        print(report.further(place.kubeconfig, place.logs, ours if kubectl and Path(kubectl).parent == ours else None))
+        ours = _CHECKOUT / ".venv" / "bin"  # `make demo` looks there last, a shell of its user does not
+        found = [Path(command).parent for command in map(shutil.which, ("gpustack-operator", "kubectl")) if command]
+        print(report.further(place.kubeconfig, place.logs, ours if ours in found else None))
     if wrong:
         print("\nNot as it should be:\n  " + "\n  ".join(wrong))
     elif ends:
