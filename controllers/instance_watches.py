@@ -1,8 +1,9 @@
 """What makes an Instance worth another look (spec 05 §9, "Watches").
 
 For: the instance controller. In: changes of what an Instance stands on. Out: the Instances they concern.
-Promises: an Instance's own status is no reason; a change that no Instance can feel wakes nobody, so the cost follows
-what changed; one change of a pool wakes only its Instances.
+Promises: an Instance's own status is a reason half a minute later only, for what a hand wrote there (decision 0280);
+a change that no Instance can feel wakes nobody, so the cost follows what changed; one change of a pool wakes only its
+Instances.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE, INSTANCE_TYPE, POD, SERVI
 
 BY_TYPE = "instance-type"
 POOL_WINDOW_S = 0.2
+STATUS_WINDOW_S = 30.0
 
 
 def _self_changed(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
@@ -27,6 +29,12 @@ def _self_changed(old: Object | None, new: Object | None, _: Caches) -> Iterable
     if old is not None and _asked(old) == _asked(new):
         return ()
     return (Key(name_of(new), namespace_of(new)),)
+
+
+def _status_written(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
+    """Look at an Instance whose status somebody wrote: ourselves, or a hand."""
+    same = old is None or new is None or old.get("status") == new.get("status")
+    return () if same else (Key(name_of(new), namespace_of(new)),)
 
 
 def _asked(instance: Object) -> tuple[object, ...]:
@@ -100,6 +108,7 @@ def _type_of(instance: Object) -> Iterable[str]:
 
 WATCHES: tuple[Watch, ...] = (
     Watch(INSTANCE, _self_changed),
+    Watch(INSTANCE, _status_written, window_s=STATUS_WINDOW_S),
     Watch(POD, _namesake),
     Watch(SERVICE, _namesake),
     Watch(INSTANCE_TYPE, _type_changed, window_s=POOL_WINDOW_S),

@@ -46,6 +46,17 @@ def test_b044_somebody_elses_pod_is_never_deleted() -> None:
     assert world.pod["metadata"]["uid"] == "theirs"
 
 
+def test_a_status_written_by_hand_is_set_right_within_half_a_minute() -> None:
+    world = running_world()
+    told = world.status
+    world.api.edit(INSTANCE, "box", {"status": {"phase": "Nope", "hostIPs": []}}, NS)
+    world.run(31)
+    assert world.status == told
+    at_rest = world.api.get(INSTANCE, "box", NS)
+    world.run(120)
+    assert world.api.get(INSTANCE, "box", NS) == at_rest
+
+
 B044 = [row for row in case_json("B044-pod-states")["rows"] if isinstance(row["pod"], dict)]
 
 
