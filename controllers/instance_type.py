@@ -35,9 +35,9 @@ from controllers.instance_type_watches import (
     types_of_feature,
     types_of_flavor,
     types_of_node,
-    types_with_new_status,
 )
 from controllers.node_view import FEATURES_BY_NODE
+from controllers.own_status import STATUS_WINDOW_S, status_written
 from controllers.ownership import we_made_queue
 from controllers.pool_members import Pool, PoolMembers, PoolViews
 from controllers.queue_plan import pool_flavors
@@ -68,8 +68,6 @@ log = logging.getLogger(__name__)
 WINDOW_S = 3.0
 LEDGER_WINDOW_S = 0.5
 """Who waits for cards sees a change of a ledger at once; a busy pool's views move twice a second (decision 0461)."""
-STATUS_WINDOW_S = 30.0
-"""A status edited by hand is set right within this time. Nearly all such changes are our own, and each costs a fold."""
 TERMINATING = After(15.0)
 """While a queue that is being deleted stands in the way."""
 FOREIGN = After(60.0)
@@ -82,7 +80,7 @@ class InstanceType:
     NAME: ClassVar[str] = "instance_type"
     WATCHES: ClassVar[tuple[Watch, ...]] = (
         Watch(INSTANCE_TYPE, types_changed),
-        Watch(INSTANCE_TYPE, types_with_new_status, window_s=STATUS_WINDOW_S),
+        Watch(INSTANCE_TYPE, status_written, window_s=STATUS_WINDOW_S),
         Watch(CLUSTER_QUEUE, type_of_queue, window_s=WINDOW_S),
         Watch(DEVICES, types_of_devices, window_s=LEDGER_WINDOW_S, first_at_once=True),
         Watch(RESOURCE_FLAVOR, types_of_flavor, window_s=WINDOW_S),

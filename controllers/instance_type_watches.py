@@ -82,12 +82,6 @@ def types_changed(old: Object | None, new: Object | None, _: Caches) -> Iterable
     return () if same else (Key(name_of(new)),)
 
 
-def types_with_new_status(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
-    """Look at a type whose status somebody wrote: ourselves, or a hand."""
-    same = old is None or new is None or old.get("status") == new.get("status")
-    return () if same else (Key(name_of(new)),)
-
-
 def _written(instance_type: Object) -> tuple[object, ...]:
     metadata = as_map(instance_type.get("metadata"))
     return metadata.get("generation"), is_deleting(instance_type), metadata.get("finalizers")

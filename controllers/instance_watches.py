@@ -13,6 +13,7 @@ from typing import Any
 
 from api.instance_type import HOLD_AND_DRAIN
 from controllers.card_claims import WORKLOADS_BY_OWNER
+from controllers.own_status import STATUS_WINDOW_S, status_written
 from controllers.settings import wakes
 from kube.reconciler import Caches, Index, Key, Object, Watch
 from nodefeature.fields import as_map, as_maps, as_str, at, is_deleting, name_of, namespace_of, uid_of
@@ -20,7 +21,6 @@ from nodefeature.kinds import CLUSTER_QUEUE, INSTANCE, INSTANCE_TYPE, POD, SERVI
 
 BY_TYPE = "instance-type"
 POOL_WINDOW_S = 0.2
-STATUS_WINDOW_S = 30.0
 
 
 def _self_changed(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
@@ -29,12 +29,6 @@ def _self_changed(old: Object | None, new: Object | None, _: Caches) -> Iterable
     if old is not None and _asked(old) == _asked(new):
         return ()
     return (Key(name_of(new), namespace_of(new)),)
-
-
-def _status_written(old: Object | None, new: Object | None, _: Caches) -> Iterable[Key]:
-    """Look at an Instance whose status somebody wrote: ourselves, or a hand."""
-    same = old is None or new is None or old.get("status") == new.get("status")
-    return () if same else (Key(name_of(new), namespace_of(new)),)
 
 
 def _asked(instance: Object) -> tuple[object, ...]:
@@ -108,7 +102,7 @@ def _type_of(instance: Object) -> Iterable[str]:
 
 WATCHES: tuple[Watch, ...] = (
     Watch(INSTANCE, _self_changed),
-    Watch(INSTANCE, _status_written, window_s=STATUS_WINDOW_S),
+    Watch(INSTANCE, status_written, window_s=STATUS_WINDOW_S),
     Watch(POD, _namesake),
     Watch(SERVICE, _namesake),
     Watch(INSTANCE_TYPE, _type_changed, window_s=POOL_WINDOW_S),

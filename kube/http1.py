@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 from typing import Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from kube.errors import InvalidRequest
 from kube.tls import RecordObject
-from kube.wire import Headers
+from kube.wire import Headers, watch_over
 
 BUFFER_BYTES = 256 * 1024
 """What is read of an answer before its reader has taken it: as much as the event loop reads at once."""
@@ -33,7 +32,6 @@ LONG_REQUEST_BYTES = 64 * 1024
 _TARGET = re.compile(r"/[!\"$-~]*")
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[^\0\r\n\u0100-\U0010ffff]*")
-_OPTIONS = {"TCP_NODELAY": 1, "TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 
 
 class BrokenAnswer(ConnectionError):
@@ -101,7 +99,7 @@ class Channel(asyncio.Protocol):
         self._end(BrokenAnswer("the connection was given up"))
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Stop reading."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -116,11 +114,7 @@ class Channel(asyncio.Protocol):
         """Begin; a peer that is gone without a word is noticed by the kernel."""
         self._transport = transport
         self._keeper.opened(self)
-        opened = transport.get_extra_info("socket")
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _OPTIONS.items():
-            if hasattr(socket, name):
-                opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        watch_over(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         """Parse; nobody speaks unasked."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from asyncio.trsock import TransportSocket
 from typing import Protocol
 
 import aiohttp
@@ -137,9 +138,14 @@ def _open_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
     opened = socket.socket(family, kind, protocol)
     opened.setblocking(False)
+    watch_over(opened)
+    return opened
+
+
+def watch_over(opened: socket.socket | TransportSocket) -> None:
+    """Let the kernel notice a peer that is gone without a word."""
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000)):
         if hasattr(socket, name):
             opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return opened

@@ -296,7 +296,8 @@ class App:
             body = await request.body()
             obj = await negotiation.off_loop(negotiation.decode, body, content_type)
             check_body(obj, resource, info)
-            warnings = check_repeated(body, content_type, options.field_validation)
+            validation = options.field_validation
+            warnings = await negotiation.off_loop(check_repeated, body, content_type, validation)
             act = storage.create if info.verb == "create" else storage.update
             written = await act(call, obj, options)
             written = replace(written, warnings=(*warnings, *written.warnings))

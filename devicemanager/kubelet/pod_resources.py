@@ -3,8 +3,8 @@
 For: the allocator and the publisher of the ledger. In: the pod-resources socket. Out: the kubelet's word, or None.
 Promises: an answer was begun after its question; who asks while one is under way shares the next, so that however many
 ask, one is under way; a line that has broken is dialled anew before anything is believed of the kubelet; waits at most
-two seconds; trouble is logged once when it begins and when it
-ends; what is listed of a Pod is read once, and is the very same object until it changes.
+two seconds; trouble is logged once when it begins and when it ends; what is listed of a Pod is read once, and is the
+very same object until it changes.
 """
 
 from __future__ import annotations
