@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict
 
-from nodefeature.fields import as_maps, as_str, at
+from nodefeature.fields import as_maps, as_str, at, uid_of
 from nodefeature.keys import clean_key
+from nodefeature.kinds import NODE
 
 
 class PlacementDict(TypedDict):
@@ -139,6 +140,12 @@ class Devices(TypedDict, total=False):
     metadata: dict[str, Any]
     spec: DevicesSpec
     status: DevicesStatus
+
+
+def is_of_node(devices: object, node: object) -> bool:
+    """Say whether a Devices object speaks of this Node, and not of a namesake before it whose uid it still names."""
+    owners = [owner for owner in as_maps(at(devices, "metadata", "ownerReferences")) if owner.get("kind") == NODE.kind]
+    return not owners or any(owner.get("uid") == uid_of(node) for owner in owners)
 
 
 def spec_groups(devices: Mapping[str, Any]) -> list[Mapping[str, Any]]:

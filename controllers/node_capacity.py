@@ -2,8 +2,9 @@
 
 For: the scheduler and Kueue, which fit Pods by these keys.
 In: Node (labels, `status.capacity`), the Devices of the same name. Out: one merge patch of `status.capacity`.
-Promises: all keys of a family or none, in one patch; bare pools and foreign keys are never touched; equal amounts
-written differently are no difference; a key no longer wanted stays 60 s and while a Pod on the node holds it.
+Promises: all keys of a family or none, in one patch, which never reaches a namesake of the Node it was made for; bare
+pools and foreign keys are never touched; equal amounts written differently are no difference; a key no longer wanted
+stays 60 s and while a Pod on the node holds it.
 Trusts: Devices (agents only), Node labels and capacity (kubelet, NFD, administrators).
 State: since when a node carries unwanted keys, and what was said about it; lost on restart, which only delays.
 """
@@ -21,7 +22,7 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.reconciler import DONE, After, Caches, Index, Key, Object, Outcome, Rule, Watch
 from nodefeature.capacity import Card, capacity_patch, plan_capacity
-from nodefeature.fields import as_map, as_maps, at, has_ended, is_deleting, labels_of, name_of, str_map
+from nodefeature.fields import as_map, as_maps, at, has_ended, is_deleting, labels_of, name_of, str_map, uid_of
 from nodefeature.kinds import DEVICES, NODE, NODE_FEATURE, POD, Kind
 from nodefeature.labels import DEVICE_PREFIX, MANAGED, is_managed
 from nodefeature.manufacturers import Manufacturers
@@ -101,7 +102,8 @@ class NodeCapacity:
             log.warning("capacity left out", extra={"kind": "Node", "object": key.name, "reason": problem})
         patch = capacity_patch(self.manufacturers, capacity=capacity, plan=plan)
         if patch:
-            await self.client.patch(NODE, key.name, {"status": {"capacity": patch}}, subresource="status")
+            body = {"metadata": {"uid": uid_of(node)}, "status": {"capacity": patch}}
+            await self.client.patch(NODE, key.name, body, subresource="status")
             log.info("node capacity patched", extra={"kind": "Node", "object": key.name, "keys": sorted(patch)})
         return After(hold_s) if hold_s else DONE
 

@@ -4,7 +4,8 @@ For: the scheduler and topology-aware scheduling, which read `status.allocatable
 pools that device plugins advertise. In: a kubeconfig. Out: patches of `nodes/status`.
 Promises: a node advertises the device pools of its Devices object, as its plugins would; extended resources in
 `status.capacity`, also those the product patches in, are copied to `status.allocatable`; cpu, memory and pods are never
-touched. Runs as a process of its own, `python -m hack.controlplane.kubelet <kubeconfig>`.
+touched; what a namesake before it had is no matter of a Node. Runs as a process of its own,
+`python -m hack.controlplane.kubelet <kubeconfig>`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from pathlib import Path
 import httpx
 import yaml
 
+from api.devices import is_of_node
 from api.ledger.pools import device_pools, pool_names
 from hack.controlplane.admin import Admin, Object
 from hack.controlplane.errors import RequestError
 from hack.controlplane.pki import Pair
-from nodefeature.fields import as_map, as_str, at, name_of
+from nodefeature.fields import as_map, as_str, at, name_of, uid_of
 from nodefeature.kinds import DEVICES, NODE, Kind
 from nodefeature.manufacturers import Manufacturers, build_manufacturers
 
@@ -38,6 +40,8 @@ _NO_CARDS: Object = {"spec": {"groups": []}}
 def status_change(node: Object, devices: Object, registry: Manufacturers) -> Object:
     """Return the merge patch of a Node's status: pools into capacity, extended resources on into allocatable."""
     capacity = dict(as_map(at(node, "status", "capacity")))
+    if not is_of_node(devices, node):
+        devices = {}
     pools = device_pools(devices, registry)
     advertised = {
         name: str(pools.get(name, 0))
@@ -136,8 +140,9 @@ class Kubelets:
         change = status_change(node, devices, self._registry) if node else {}
         if not change:
             return
+        patch = {"metadata": {"uid": uid_of(node)}, "status": change}
         try:
-            answer = self._admin.patch(NODE, name, {"status": change}, subresource="status")
+            answer = self._admin.patch(NODE, name, patch, subresource="status")
         except (httpx.TransportError, RequestError) as error:
             log.warning("%s: status not patched: %s", name, error)
             return

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
+from api.devices import is_of_node
 from api.ledger.pools import device_pools, pool_names
 from hack.devcluster.standins.kueue.state import condition_is
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import Conflict, NotFound
 from kube.reconciler import DONE, Caches, Index, Key, Object, Outcome, Rule, Watch
-from nodefeature.fields import as_map, as_maps, as_str, at, is_deleting, name_of, namespace_of
+from nodefeature.fields import as_map, as_maps, as_str, at, is_deleting, name_of, namespace_of, uid_of
 from nodefeature.kinds import DEVICES, NODE, POD, Kind
 from nodefeature.manufacturers import Manufacturers
 from nodefeature.resource_names import Family, resource_of
@@ -59,12 +60,14 @@ class KubeletNode:
             return DONE
         pools = None
         if key.name not in self._left_out:
-            pools = device_pools(self._caches[DEVICES].get(key) or {}, self._manufacturers)
+            devices = self._caches[DEVICES].get(key) or {}
+            pools = device_pools(devices if is_of_node(devices, node) else {}, self._manufacturers)
         patch = status_patch(node, pools, self._manufacturers)
         if patch:
             try:
-                await self._client.patch(NODE, key.name, {"status": patch}, subresource="status")
-            except NotFound:
+                whole = {"metadata": {"uid": uid_of(node)}, "status": patch}
+                await self._client.patch(NODE, key.name, whole, subresource="status")
+            except (Conflict, NotFound):
                 return DONE
         return DONE
 

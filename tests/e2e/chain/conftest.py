@@ -14,6 +14,7 @@ from hack.controlplane.manifests import namespace_manifest
 from hack.fleet import load_fleet
 from nodefeature.kinds import INSTANCE_TYPE, LOCAL_QUEUE, NAMESPACE
 from tests.e2e.chain.cluster import LONG_QUIET_S, Cluster
+from tests.e2e.chain.differences import differences
 from tests.e2e.chain.fleet import FLEET, MOVING, POOLS
 from tests.e2e.chain.product import Product
 from tests.e2e.chain.workloads import TEAM
@@ -73,5 +74,4 @@ def restored(fleet: Cluster, team: str) -> Iterator[Cluster]:
     yield fleet
     fleet.settle()
     after = fleet.meaning()
-    changed = {key: (before.get(key), after.get(key)) for key in before.keys() | after.keys()}
-    assert not {key: pair for key, pair in changed.items() if pair[0] != pair[1]}
+    assert (changed := differences(before, after)) == [], "\n".join(changed)

@@ -85,6 +85,30 @@ def test_a_change_is_written_by_who_looks_and_once() -> None:
     assert server.patches[0][1]["status"]["capacity"]["nvidia.com/gpu"] == "1"
 
 
+def owned(uid: str) -> dict[str, Any]:
+    owners = [{"kind": "Node", "name": "n", "uid": uid, "controller": True}]
+    groups = [{"manufacturer": "nvidia", "accelerators": [CARD]}]
+    return {"metadata": {"name": "n", "ownerReferences": owners}, "spec": {"groups": groups}}
+
+
+def test_the_inventory_of_a_namesake_before_says_nothing() -> None:
+    server = Server()
+    kubelets = Kubelets(server, build_manufacturers({}))  # type: ignore[arg-type]  # only `patch` is called
+    node = node_with({"cpu": "4"}, {"cpu": "4"})
+    node["metadata"]["uid"] = "new"
+    kubelets.take(NODE, node, gone=False)
+    kubelets.take(DEVICES, owned("old"), gone=False)
+    kubelets.look_at("n")
+    kubelets.take(DEVICES, owned("old"), gone=True)
+    kubelets.look_at("n")
+    assert server.patches == []
+    kubelets.take(DEVICES, owned("new"), gone=False)
+    kubelets.look_at("n")
+    (_, patch) = server.patches[0]
+    assert patch["metadata"] == {"uid": "new"}, "a patch meant for a namesake must not reach this Node"
+    assert patch["status"]["capacity"]["nvidia.com/gpu"] == "1"
+
+
 def test_pools_of_a_deleted_inventory_stay_as_zeros() -> None:
     server = Server()
     kubelets = Kubelets(server, build_manufacturers({}))  # type: ignore[arg-type]  # only `patch` is called
