@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from api.instance_pod_rules import OBJECT_NAME_RULE, pod_problems
 from api.instance_volumes import additional_volume_problems
 from api.models.instance import Instance
 from api.problems import Fault, Problem, problem, require
 from api.validation import shape_problems
+from nodefeature.destinations import is_object_name
 from nodefeature.fields import as_bool, as_int, as_map, as_maps, as_str, at
 from nodefeature.quantity import Quantity, QuantityInvalid, parse_quantity
 
@@ -42,23 +44,13 @@ def instance_problems(instance: Mapping[str, Any]) -> list[Problem]:
     problems = shape_problems(Instance, instance)
     named = as_str(spec.get("type")) != "" or "type" not in spec
     problems += require(named, "spec.type", None, "type must be specified", Fault.REQUIRED)
-    problems += image_problems(spec)
+    problems += pod_problems(spec)
     problems += _unique("spec.ports", as_maps(spec.get("ports")), ("port", "protocol"))
     problems += _unique("spec.env", as_maps(spec.get("env")), ("name",))
     problems += volume_problems(spec)
     problems += resource_problems(as_map(spec.get("resources")))
     problems += additional_volume_problems(spec)
     return problems
-
-
-def image_problems(spec: Mapping[str, Any]) -> list[Problem]:
-    """Return what is wrong with an image of which kube-apiserver would make no Pod; an absent one is the shape's."""
-    image = spec.get("image")
-    if not isinstance(image, str):
-        return []
-    if not image.strip():
-        return [problem("spec.image", None, "image must be specified", Fault.REQUIRED)]
-    return require(image == image.strip(), "spec.image", image, "must not begin or end with a blank")
 
 
 def volume_problems(spec: Mapping[str, Any]) -> list[Problem]:
@@ -76,9 +68,10 @@ def volume_problems(spec: Mapping[str, Any]) -> list[Problem]:
         capacity = quantity_of(raw)
         positive = capacity is None or capacity.nano > 0
         return require(positive, "spec.volume.ephemeral.capacity", raw, "capacity of ephemeral volume must be positive")
-    named = at(persistent, "name") != ""
-    rule = "name of the persistent volume must be specified"
-    return require(named, "spec.volume.persistent.name", None, rule, Fault.REQUIRED)
+    path, name = "spec.volume.persistent.name", at(persistent, "name")
+    if name == "":
+        return [problem(path, None, "name of the persistent volume must be specified", Fault.REQUIRED)]
+    return require(not isinstance(name, str) or is_object_name(name), path, name, OBJECT_NAME_RULE)
 
 
 def resource_problems(resources: Mapping[str, Any]) -> list[Problem]:

@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
+from api.instance_pod_rules import OBJECT_NAME_RULE
 from api.problems import Problem, problem, require
 from nodefeature.destinations import is_object_name
 from nodefeature.fields import as_maps, as_str, at
@@ -69,7 +70,7 @@ def _source_problems(volume: Mapping[str, Any], path: str) -> list[Problem]:
     if source == "hostPath":
         return _host_path_problems(volume["hostPath"], f"{path}.hostPath")
     name = as_str(at(volume[source], "name"))
-    return require(is_object_name(name), f"{path}.{source}.name", name, "must be a possible object name")
+    return require(is_object_name(name), f"{path}.{source}.name", name, OBJECT_NAME_RULE)
 
 
 def _host_path_problems(host: object, path: str) -> list[Problem]:

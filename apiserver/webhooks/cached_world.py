@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from api.settings import SECRET_NAME, Reading, Settings, settings_of
 from kube.client import Client
 from kube.clock import Clock
-from kube.errors import NotFound
+from kube.errors import Forbidden, InvalidRequest, NotFound
 from kube.informer import Informer
 from kube.reconciler import Index, Key, Object, Rule, Selection
 from kube.store import Change, Store
@@ -39,6 +40,8 @@ RBAC = (
 READ_DEADLINE_S = 4.0
 FORGET_S = 1.0
 _MOST_ABSENT = 1024
+_DIGIT_FIRST_MINOR = 36
+"""Of Kubernetes 1: from here on `RelaxedServiceNameValidation` is on unless somebody turned it off."""
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +136,15 @@ class CachedWorld:
         """Say whether a Node exists."""
         return await self._read(NODE, name) is not None
 
+    async def services_may_begin_with_a_digit(self) -> bool:
+        """Say whether the cluster is new enough; a version that is hidden or not understood is taken for a new one."""
+        try:
+            version = await self._client.get_path("/version")
+        except (Forbidden, NotFound):
+            return True
+        minor = re.match(r"[0-9]+", as_str(version.get("minor")))
+        return minor is None or int(minor[0]) >= _DIGIT_FIRST_MINOR
+
     async def pool_of(self, namespace: str, local_queue: str) -> Object | None:
         """Return the type whose marked ClusterQueue a LocalQueue leads to."""
         queue = as_str(at(await self._read(LOCAL_QUEUE, local_queue, namespace), "spec", "clusterQueue"))
@@ -146,7 +158,7 @@ class CachedWorld:
     async def _read(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
         try:
             return await self._client.get(kind, name, namespace)
-        except NotFound:
+        except (NotFound, InvalidRequest):  # what cannot be asked for by name cannot be there
             return None
 
     def _observe(self, change: Change) -> None:

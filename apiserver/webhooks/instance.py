@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.guarded_variables import guarded_problems
+from api.instance_pod_rules import begins_with_digit, pod_problems, service_problems
 from api.instance_pool_rules import pool_verdict
-from api.instance_rules import image_problems, instance_problems, same_value, update_problems
+from api.instance_rules import instance_problems, same_value, update_problems
 from api.instance_volumes import additional_volume_problems
 from api.problems import Fault, Problem, problem
 from apiserver.webhooks.host_access import host_access_problems
@@ -21,7 +22,7 @@ from apiserver.webhooks.patches import Draft
 from apiserver.webhooks.review import ALLOWED, CREATE, Answer, Request, refused, retry
 from apiserver.webhooks.world import World
 from kube.errors import OperatorError
-from nodefeature.fields import as_bool, as_list, as_map, as_str
+from nodefeature.fields import as_bool, as_list, as_map, as_str, name_of
 from nodefeature.kinds import INSTANCE
 from nodefeature.labels import RESERVED_NAMESPACES
 
@@ -89,10 +90,13 @@ async def _created(request: Request, world: World) -> Answer:
     node = await _node_problems(as_str(spec.get("nodeName")), world)
     if isinstance(node, Answer):
         return node
+    name = await _name_problems(request, spec, "metadata.name", world)
+    if isinstance(name, Answer):
+        return name
     shape = instance_problems(request.without_status)
     if as_bool(spec.get("stop")):  # what it asks for is judged when it starts
         shape = [found for found in shape if not found.path.startswith("spec.resources")]
-    problems = [*shape, *pool, *node, *_host_problems(spec, {}, world)]
+    problems = [*name, *shape, *pool, *node, *_host_problems(spec, {}, world)]
     return refused(request, INSTANCE, [*problems, *guarded_problems(spec.get("env"), "spec.env")])
 
 
@@ -103,8 +107,12 @@ async def _updated(request: Request, world: World) -> Answer:
     problems += _host_problems(spec, before, world)
     held = () if starting else as_list(before.get("env"))
     problems += guarded_problems(spec.get("env"), "spec.env", held=held)
-    if starting or before.get("image") != spec.get("image"):
-        problems += image_problems(spec)
+    problems += pod_problems(spec, None if starting else before)
+    if starting or not same_value(before.get("ports"), spec.get("ports")):
+        name = await _name_problems(request, spec, "spec.ports", world)
+        if isinstance(name, Answer):
+            return name
+        problems += name
     if starting or not same_value(before.get("additionalVolumes"), spec.get("additionalVolumes")):
         problems += additional_volume_problems(spec)
     if starting:
@@ -145,6 +153,19 @@ async def _node_problems(name: str, world: World) -> list[Problem] | Answer:
     except OperatorError as error:
         return retry(f"node {name} cannot be read now: {error}", path="spec.nodeName")
     return [] if exists else [problem("spec.nodeName", name, "", Fault.NOT_FOUND)]
+
+
+async def _name_problems(request: Request, spec: Mapping[str, Any], path: str, world: World) -> list[Problem] | Answer:
+    """Judge the name as that of the ports' Service; the cluster's version is asked where the answer hangs on it."""
+    name = name_of(request.object)
+    problems = service_problems(name, spec, path=path)
+    if problems or not begins_with_digit(name) or not service_problems(name, spec, digit_first=False):
+        return problems
+    try:
+        digit_first = await world.services_may_begin_with_a_digit()
+    except OperatorError as error:
+        return retry(f"the version of the cluster cannot be read now: {error}", path=path)
+    return service_problems(name, spec, path=path, digit_first=digit_first)
 
 
 def _host_problems(spec: Mapping[str, Any], held: Mapping[str, Any], world: World) -> list[Problem]:

@@ -42,5 +42,8 @@ class World(Protocol):
     async def node_exists(self, name: str) -> bool:
         """Say whether a Node of this name exists."""
 
+    async def services_may_begin_with_a_digit(self) -> bool:
+        """Say whether the cluster takes a Service whose name begins with a digit, as it does since Kubernetes 1.36."""
+
     async def pool_of(self, namespace: str, local_queue: str) -> Object | None:
         """Return the InstanceType whose marked ClusterQueue a LocalQueue leads to; None when a link is missing."""

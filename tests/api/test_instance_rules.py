@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from api.instance_pod_rules import pod_problems, service_problems
 from api.instance_pool_rules import pool_verdict
 from api.instance_rules import FROZEN_WHILE_RUNNING, instance_problems, same_value, update_problems
 from nodefeature.manufacturers import build_manufacturers
@@ -101,6 +102,99 @@ def test_bad_inputs(spec: dict[str, Any], want: list[tuple[str, str]]) -> None:
     found = instance_problems(instance(**spec))
     assert [p.path for p in found] == [path for path, _ in want]
     assert all(rule in p.rule for p, (_, rule) in zip(found, want, strict=True))
+
+
+def env(*names: str) -> dict[str, Any]:
+    return {"env": [{"name": name, "value": "x"} for name in names]}
+
+
+UNRUNNABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "image with a blank in it": ({"image": "registry.example/a b:1"}, "spec.image"),
+    "image with a line break in it": ({"image": "registry.example/a\n:1"}, "spec.image"),
+    "image in upper case": ({"image": "Ubuntu:24.04"}, "spec.image"),
+    "image with an address before it": ({"image": "https://registry.example/a:1"}, "spec.image"),
+    "image with two tags": ({"image": "a:1:2"}, "spec.image"),
+    "image that ends with a colon": ({"image": "a:"}, "spec.image"),
+    "image with a cut digest": ({"image": "a@sha256:12"}, "spec.image"),
+    "command with NUL": ({"command": ["sh", "a\0b"]}, "spec.command[1]"),
+    "variable without a name": (env("A", ""), "spec.env[1].name"),
+    "variable with =": (env("A", "B=C"), "spec.env[1].name"),
+    "variable with a tab": (env("A\tB"), "spec.env[0].name"),
+    "variable with a line break at its end": (env("A\n"), "spec.env[0].name"),
+    "variable with an umlaut": (env("GR\u00d6SSE"), "spec.env[0].name"),
+    "value with NUL": ({"env": [{"name": "A", "value": "a\0b"}]}, "spec.env[0].value"),
+    "pull secret that cannot be": ({"imagePullSecret": {"name": "Reg_Cred"}}, "spec.imagePullSecret.name"),
+    "key that cannot be": ({"sshPublicKey": {"name": "my laptop"}}, "spec.sshPublicKey.name"),
+    "volume that cannot be": ({"volume": {"persistent": {"name": "a/b"}}}, "spec.volume.persistent.name"),
+}
+
+
+@pytest.mark.parametrize(("spec", "path"), UNRUNNABLE.values(), ids=UNRUNNABLE)
+def test_what_could_never_run_is_refused_at_its_field(spec: dict[str, Any], path: str) -> None:
+    found = instance_problems(instance(**spec))
+    assert [p.path for p in found] == [path]
+    assert found[0].rule.startswith(("must ", "name of the variable must "))
+
+
+RUNNABLE: dict[str, dict[str, Any]] = {
+    **{
+        f"image {image}": {"image": image}
+        for image in (
+            "ubuntu",
+            "ubuntu:24.04",
+            "registry:5000/a/b_c/d__e/f-g.h:V1",
+            "Reg.Example:443/a",
+            "localhost/a",
+            "[::1]:5000/a:1",
+            f"a/b@sha256:{'0' * 64}",
+            f"a/b:1@sha256:{'0' * 64}",
+        )
+    },
+    "variables as new clusters take them": env("1 A", "a.b-c", "~", " "),
+    "empty value": {"env": [{"name": "A", "value": ""}]},
+    "any command": {"command": ["", "-c", "\u00e4\n"]},
+    "a reference that names nothing": {"imagePullSecret": {"name": ""}, "sshPublicKey": {"name": ""}},
+    "references with dots": {"imagePullSecret": {"name": "a.b"}, "sshPublicKey": {"name": "1"}},
+}
+
+
+@pytest.mark.parametrize("spec", RUNNABLE.values(), ids=RUNNABLE)
+def test_what_can_run_is_accepted(spec: dict[str, Any]) -> None:
+    assert instance_problems(instance(**spec)) == []
+
+
+def test_only_what_differs_is_judged_again() -> None:
+    held = {"image": "A B", **env("=")}
+    assert pod_problems(held, held) == []
+    assert [p.path for p in pod_problems(held | {"image": "C D"}, held)] == ["spec.image"]
+
+
+SECRETIVE = {"env": [{"name": "TOKEN", "value": "secret\0"}]}
+
+
+def test_a_variable_s_value_is_never_shown() -> None:
+    assert "secret" not in str(pod_problems(SECRETIVE)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "on_new", "on_old"),
+    [
+        ("box", True, True),
+        ("a" * 63, True, True),
+        ("a" * 64, False, False),
+        ("a.b", False, False),
+        ("1box", True, False),
+        ("1.box", False, False),
+        ("box1", True, True),
+        ("box-1", True, True),
+    ],
+)
+def test_a_name_is_also_a_service_s_where_there_are_ports(name: str, on_new: bool, on_old: bool) -> None:
+    for digit_first, fits in ((True, on_new), (False, on_old)):
+        found = service_problems(name, {"ports": [{"port": 22}]}, digit_first=digit_first)
+        assert [(p.path, p.value) for p in found] == ([] if fits else [("metadata.name", f'"{name}"')])
+        assert service_problems(name, {}, digit_first=digit_first) == []
+        assert service_problems(name, {"ports": []}, digit_first=digit_first) == []
 
 
 OK_VOLUMES: list[list[dict[str, Any]]] = [

@@ -31,6 +31,7 @@ class DictWorld:
         settings: Settings = DEFAULTS,
         cached: bool = True,
         down: bool = False,
+        digit_first: bool = True,
     ) -> None:
         self.registry: Manufacturers = REGISTRY
         self.system_namespace = SYSTEM_NAMESPACE
@@ -40,6 +41,7 @@ class DictWorld:
         self.in_force = settings
         self.cached = cached
         self.down = down
+        self.digit_first = digit_first
         self.asked: list[str] = []
 
     def settings(self) -> Settings:
@@ -59,6 +61,10 @@ class DictWorld:
     async def node_exists(self, name: str) -> bool:
         self._ask(f"node {name}")
         return name in self.nodes
+
+    async def services_may_begin_with_a_digit(self) -> bool:
+        self._ask("version")
+        return self.digit_first
 
     async def pool_of(self, namespace: str, local_queue: str) -> Object | None:
         self._ask(f"pool of {namespace}/{local_queue}")

@@ -82,6 +82,7 @@ class FakeApi:
         self.reads: list[str] = []
         self.changes: list[Change] = []
         self.journal: dict[Kind, list[Key]] = {kind: [] for kind in KINDS}
+        self.minor = "36"
         self._version = 100
 
     def client(self, manager: str = "test") -> Client:
@@ -126,6 +127,8 @@ class FakeApi:
             error = fault(request)
             if error is not None:
                 raise error
+        if request.path == "/version":
+            return orjson.dumps({"major": "1", "minor": self.minor})
         kind, key, subresource = _parse(request.path)
         if kind in self.unserved:
             raise refusal(404, "NotFound", f"the server could not find {kind}")

@@ -60,6 +60,29 @@ def test_single_objects_are_read_one_by_one() -> None:
     assert len(world.api.reads) == 4
 
 
+@pytest.mark.parametrize("name", ["a/b", "..", "a b/"])
+def test_what_no_object_can_be_called_is_not_there(name: str) -> None:
+    world = World()
+    assert asyncio.run(world.world.node_exists(name)) is False
+    assert asyncio.run(world.world.instance_type(name)) is None
+
+
+@pytest.mark.parametrize(("minor", "want"), [("35", False), ("35+", False), ("36", True), ("37+", True), ("", True)])
+def test_services_begin_with_a_digit_since_1_36(minor: str, want: bool) -> None:
+    world = World()
+    world.api.minor = minor
+    assert asyncio.run(world.world.services_may_begin_with_a_digit()) is want
+
+
+def test_a_hidden_version_is_taken_for_a_new_one() -> None:
+    world = World()
+    world.api.faults.append(lambda _: refusal(403, "Forbidden", "no"))
+    assert asyncio.run(world.world.services_may_begin_with_a_digit()) is True
+    world.api.faults[:] = [lambda _: refusal(500, "InternalError", "etcd is away")]
+    with pytest.raises(OperatorError):
+        asyncio.run(world.world.services_may_begin_with_a_digit())
+
+
 LINKS: dict[str, tuple[Any, str]] = {
     "marked": ({RESOURCE_TYPE: TYPE_INSTANCE_TYPES}, "a"),
     "a queue of somebody else": ({}, ""),

@@ -214,6 +214,110 @@ def test_an_image_is_judged_where_it_is_given_and_at_the_start_and_blocks_nothin
     assert validate(instance(image="", displayName="x"), instance(image="")) == ALLOWED
 
 
+def named(name: str, **spec: Any) -> Any:
+    obj = instance(**spec)
+    obj["metadata"]["name"] = name
+    return obj
+
+
+PORTS = [{"port": 22, "protocol": "TCP"}]
+LONG = "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("obj", "old", "digit_first", "field"),
+    [
+        (named(LONG), None, True, ""),
+        (named(LONG, ports=PORTS), None, True, "metadata.name"),
+        (named(LONG, ports=PORTS, stop=True), None, True, "metadata.name"),
+        (named("team.box", ports=PORTS), None, True, "metadata.name"),
+        (named("x-7f9z2", ports=PORTS), None, False, ""),
+        (named("x.y-7f9z2", ports=PORTS), None, True, "metadata.name"),
+        (named("1box"), None, False, ""),
+        (named("1box", ports=PORTS), None, True, ""),
+        (named("1box", ports=PORTS), None, False, "metadata.name"),
+        (named(LONG, stop=True, ports=PORTS), named(LONG, stop=True), True, "spec.ports"),
+        (named("1box", stop=True, ports=PORTS), named("1box", stop=True), False, "spec.ports"),
+        (named(LONG, ports=PORTS), named(LONG, stop=True, ports=PORTS), True, "spec.ports"),
+        (named(LONG, stop=True, ports=PORTS, displayName="x"), named(LONG, stop=True, ports=PORTS), True, ""),
+        (named(LONG, stop=True), named(LONG, stop=True, ports=PORTS), True, ""),
+        (named(LONG, ports=PORTS, displayName="x"), named(LONG, ports=PORTS), True, ""),
+    ],
+    ids=[
+        "64 characters, no ports",
+        "64 characters, ports",
+        "64 characters, ports, stopped",
+        "dots, ports",
+        "generated",
+        "generated from a prefix with a dot",
+        "digit first, no ports",
+        "digit first, new cluster",
+        "digit first, cluster before 1.36",
+        "ports are added",
+        "ports are added, digit first, cluster before 1.36",
+        "started as it was",
+        "renamed as it was",
+        "ports are taken out",
+        "renamed while it runs",
+    ],
+)
+def test_a_name_that_no_service_can_carry_is_refused_with_its_ports(
+    obj: Any, old: Any, digit_first: bool, field: str
+) -> None:
+    if old is not None:
+        obj, old = {**obj, "status": {"phase": "Stopped"}}, {**old, "status": {"phase": "Stopped"}}
+    answer = validate(obj, old, DictWorld(*INSTANCE_POOLS["sliceable"], digit_first=digit_first))
+    if not field:
+        assert answer.refusal is None, answer.refusal
+        return
+    assert answer.refusal is not None
+    assert answer.refusal.code == 422
+    assert [cause.get("field") for cause in answer.refusal.details["causes"]] == [field]
+    name = obj["metadata"]["name"]
+    assert answer.refusal.message.startswith(f'Instance.worker.gpustack.ai "{name}" is invalid: {field}: Invalid value')
+    assert "another name, or without ports" in answer.refusal.message
+
+
+def test_the_cluster_s_version_is_asked_only_where_the_answer_hangs_on_it() -> None:
+    for obj, asked in (
+        (named("box", ports=PORTS), False),
+        (named("1box"), False),
+        (named("1.box", ports=PORTS), False),
+        (named("1box", ports=PORTS), True),
+    ):
+        world = DictWorld(*INSTANCE_POOLS["sliceable"])
+        validate(obj, world=world)
+        assert ("version" in world.asked) is asked
+    answer = validate(named("1box", ports=PORTS, stop=True), world=DictWorld(down=True))
+    assert answer.refusal is not None
+    assert answer.refusal.code == 500
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "field"),
+    [
+        ({"image": "a:1"}, {"image": "A b"}, "spec.image"),
+        ({"env": [{"name": "1 A", "value": ""}]}, {"env": [{"name": "A=", "value": ""}]}, "spec.env[0].name"),
+        ({"command": ["a"]}, {"command": ["\0"]}, "spec.command[0]"),
+        ({"imagePullSecret": {"name": "a"}}, {"imagePullSecret": {"name": "A"}}, "spec.imagePullSecret.name"),
+        ({"sshPublicKey": {"name": "a"}}, {"sshPublicKey": {"name": "A"}}, "spec.sshPublicKey.name"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_could_never_run_is_refused_where_it_is_given_and_at_the_start(
+    good: dict[str, Any], bad: dict[str, Any], field: str
+) -> None:
+    stopped, held = instance("Stopped", stop=True), instance("Stopped", stop=True, **bad)
+    for obj, old in ((instance(**bad), None), (held, None), (held, stopped), (instance("Stopped", **bad), held)):
+        answer = validate(obj, old)
+        assert answer.refusal is not None
+        assert [cause.get("field") for cause in answer.refusal.details["causes"]] == [field]
+    renamed = {**held, "spec": {**held["spec"], "displayName": "x"}}
+    assert validate(renamed, held) == ALLOWED
+    assert validate(instance(**good)) == ALLOWED
+    assert validate(instance("Stopped", stop=True, **good), held) == ALLOWED
+
+
 @pytest.mark.parametrize("obj", case_yaml("B012-visible-all"), ids=lambda obj: obj["metadata"]["name"])
 def test_b012_variables_that_widen_are_refused(obj: Any) -> None:
     kind = {**pool(cards=4), "metadata": {"name": obj["spec"]["type"]}}
