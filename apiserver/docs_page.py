@@ -30,7 +30,7 @@ def page(document: Mapping[str, Any], *, title: str) -> str:
         f"<h1>{escape(title)}</h1>",
         '<p>The document behind this page: <a href="openapi.json">openapi.json</a>. In a terminal: '
         "<code>kubectl explain instances</code>, <code>kubectl get instancetypes</code>.</p>",
-        "<h2>Paths</h2><table><tr><th>Path</th><th>Methods</th><th>Kind</th></tr>",
+        "<h2>Paths</h2><table><tr><th>Path</th><th>Methods</th><th>Kind</th><th>Query</th></tr>",
         *_paths(as_map(document.get("paths"))),
         "</table><h2>Kinds</h2>",
         *_kinds(as_map(at(document, "components", "schemas"))),
@@ -43,7 +43,13 @@ def _paths(paths: Mapping[str, Any]) -> Iterator[str]:
         methods = [method for method in _METHODS if method in as_map(paths[path])]
         kinds = {as_str(at(paths[path], method, "x-kubernetes-group-version-kind", "kind")) for method in methods}
         words = ", ".join(method.upper() for method in methods)
-        yield f"<tr><td><code>{escape(path)}</code><td>{words}<td>{escape(', '.join(sorted(kinds)))}</tr>"
+        query = escape(", ".join(sorted(_query(as_map(paths[path]), methods))))
+        yield f"<tr><td><code>{escape(path)}</code><td>{words}<td>{escape(', '.join(sorted(kinds)))}<td>{query}</tr>"
+
+
+def _query(path: Mapping[str, Any], methods: list[str]) -> set[str]:
+    parameters = [each for one in (path, *map(path.get, methods)) for each in as_maps(as_map(one).get("parameters"))]
+    return {as_str(each.get("name")) for each in parameters if each.get("in") == "query"}
 
 
 def _kinds(schemas: Mapping[str, Any]) -> Iterator[str]:

@@ -2,29 +2,31 @@
 
 For: the devcluster and the aggregated server. In: the catalog, documents that others wrote. Out: `/openapi/v2`,
 `/openapi/v3` and one v3 document per group version; all of them in one for people.
-Promises: every kind, its operations and what they take are named, so that kubectl knows that the server validates
-fields; a schema is shown as the resource gives it; a kind without one says so; a document is made once for each state
-of what it describes, since everybody may ask; one that is asked for by its hash may be kept for ever, an old hash leads
-to the new one.
+Promises: every kind and sub-resource, its operations and what they take are named, so that kubectl knows that the
+server validates fields; a schema is shown as the resource gives it; a kind without one says so; a document is made once
+for each state of what it describes, since everybody may ask; one that is asked for by its hash may be kept for ever, an
+old hash leads to the new one.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from apiserver.rest import openapi_v2, status
 from apiserver.rest.negotiation import clauses, encode
-from apiserver.rest.openapi_v2 import ON_COLLECTIONS, ON_OBJECTS, Actions, definition_name, gvk_of
+from apiserver.rest.openapi_v2 import ON_COLLECTIONS, ON_OBJECTS, ON_SUBRESOURCES, Actions, definition_name, gvk_of
 from apiserver.rest.request_info import RequestInfo
 from apiserver.rest.responses import NO_CACHE, Receive, Send, send_bytes
-from apiserver.rest.storage import Catalog, Resource, User
+from apiserver.rest.storage import Catalog, Parameter, Resource, Subresource, User
 
 _ROOT = "/openapi/v3"
 _QUOTE = '"'
 _FOR_EVER = (b"cache-control", b"public, immutable, max-age=31536000")
 _FIELD_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+_JSON = "application/json"
 _WRITES = frozenset({"post", "put", "patch"})
 
 
@@ -123,7 +125,8 @@ class OpenApi:
         paths: dict[str, Any] = {}
         for resource in resources:
             paths |= _paths(resource, key)
-        schemas = {definition_name(resource): _schema(resource) for resource in resources}
+        kinds = [*(kind for resource in resources for kind in _kinds_below(resource)), *resources]
+        schemas = {definition_name(kind): _schema(kind) for kind in kinds}
         base = self._known.get(key, {})
         shared = {name: schema for name, schema in self._base_schemas().items() if name.startswith(_META)}
         if _META_OBJECT in shared:
@@ -169,30 +172,55 @@ def _schema(resource: Resource) -> dict[str, Any]:
     return {**known, "x-kubernetes-group-version-kind": [gvk_of(resource)]}
 
 
+def _kinds_below(resource: Resource) -> Iterable[Resource]:
+    """Return the kinds that sub-resources answer with, each like a resource of that kind."""
+    return (_shown_by(resource, sub) for sub in resource.subresources.values() if sub.media_type == _JSON)
+
+
+def _shown_by(resource: Resource, sub: Subresource) -> Resource:
+    group, version = sub.group or resource.group, sub.version or resource.version
+    return replace(resource, group=group, version=version, kind=sub.kind, verbs=sub.verbs, schema=sub.schema)
+
+
 def _paths(resource: Resource, key: str) -> dict[str, Any]:
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     base = f"/{key}{scope}/{resource.plural}"
-    content = {"schema": {"$ref": f"#/components/schemas/{definition_name(resource)}"}}
-    answer = {"200": {"description": "OK", "content": {"application/json": content}}}
+    one = f"{base}/{{name}}"
     parameters = [_in_path("namespace")] if resource.namespaced else []
-
-    def operations(actions: Actions) -> dict[str, Any]:
-        return {
-            method: {
-                "parameters": [_FIELD_VALIDATION] if method in _WRITES else [],
-                **_body(method, content),
-                "responses": answer,
-                "x-kubernetes-action": action,
-                "x-kubernetes-group-version-kind": gvk_of(resource),
-            }
-            for method, verb, action, _ in actions
-            if verb in resource.verbs
-        }
-
-    return {
-        base: {**operations(ON_COLLECTIONS), "parameters": parameters},
-        f"{base}/{{name}}": {**operations(ON_OBJECTS), "parameters": [*parameters, _in_path("name")]},
+    named = [*parameters, _in_path("name")]
+    paths = {
+        base: {**_operations(resource, ON_COLLECTIONS), "parameters": parameters},
+        one: {**_operations(resource, ON_OBJECTS), "parameters": named},
     }
+    for sub in resource.subresources.values():
+        operations = _operations(_shown_by(resource, sub), ON_SUBRESOURCES, sub.media_type)
+        paths[f"{one}/{sub.name}"] = {**operations, "parameters": [*named, *map(_in_query, sub.parameters)]}
+    return paths
+
+
+def _operations(kind: Resource, actions: Actions, media_type: str = _JSON) -> dict[str, Any]:
+    content = {"schema": {"$ref": f"#/components/schemas/{definition_name(kind)}"}}
+    answered = content if media_type == _JSON else {"schema": {"type": "string"}}
+    return {
+        method: {
+            "parameters": [_FIELD_VALIDATION] if method in _WRITES else [],
+            **_body(method, content),
+            "responses": {"200": {"description": "OK", "content": {media_type: answered}}},
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": gvk_of(kind),
+        }
+        for method, verb, action, _ in actions
+        if verb in kind.verbs
+    }
+
+
+def _in_query(parameter: Parameter) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": parameter.type}
+    if parameter.least is not None:
+        schema["minimum"] = parameter.least
+    if parameter.choices:
+        schema["enum"] = list(parameter.choices)
+    return {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}
 
 
 def _in_path(name: str) -> dict[str, Any]:
@@ -201,7 +229,7 @@ def _in_path(name: str) -> dict[str, Any]:
 
 def _body(method: str, content: Mapping[str, Any]) -> dict[str, Any]:
     if method in ("post", "put"):
-        return {"requestBody": {"required": True, "content": {"application/json": content}}}
+        return {"requestBody": {"required": True, "content": {_JSON: content}}}
     if method == "patch":
         anything = {"schema": {"type": "object"}}
         return {"requestBody": {"required": True, "content": {"application/merge-patch+json": anything}}}

@@ -33,6 +33,7 @@ ON_OBJECTS: Actions = (
     ("patch", "patch", "patch", False),
     ("delete", "delete", "delete", False),
 )
+ON_SUBRESOURCES: Actions = (*ON_OBJECTS, ("post", "create", "post", False))
 """Method, verb, the word of `x-kubernetes-action`, and whether the answer is a list."""
 
 

@@ -163,8 +163,19 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter that a sub-resource takes beside those of its verb. `type` is that of JSON schema."""
+
+    name: str
+    type: str
+    description: str
+    least: int | None = None
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Subresource:
-    """A declared sub-resource."""
+    """A declared sub-resource. What it takes and answers is shown in OpenAPI, and nowhere said twice."""
 
     name: str
     kind: str
@@ -173,6 +184,10 @@ class Subresource:
     version: str = ""
     connector: Connector | None = None
     long_running: bool = False
+    parameters: tuple[Parameter, ...] = ()
+    media_type: str = "application/json"
+    schema: Mapping[str, Any] | None = None
+    """OpenAPI v3 schema of the kind, when it is not that of the resource."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,12 @@ from nodefeature.fields import as_map, as_str, at
 NAME = Column("Name", ".metadata.name", format="name", description="Name must be unique within a namespace.")
 AGE = Column("Age", ".metadata.creationTimestamp", type="date", description="Time since the object was created.")
 DEFAULT_COLUMNS = (NAME, AGE)
-INCLUDE = frozenset({"", "None", "Metadata", "Object"})
+INCLUDES = ("Metadata", "None", "Object")
 
 
 def check_include(value: str) -> str:
     """Return `includeObject`, Metadata when unset; raises Refusal 400."""
-    if value not in INCLUDE:
+    if value not in ("", *INCLUDES):
         raise status.bad_request(f"unrecognized includeObject value: {value!r}")
     return value or "Metadata"
 

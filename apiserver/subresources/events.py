@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from api.models.answers import InstanceEvents, InstancePersistentVolumeEvents
+from api.schema import structural
 from apiserver.context import Context
 from apiserver.mapping.refusals import not_found, translated
 from apiserver.rest.request_info import RequestInfo
@@ -81,11 +83,13 @@ async def _claim(client: Client, info: RequestInfo) -> Object:
 def events_of_pod(context: Context) -> Subresource:
     """Return `instances/events`."""
     kind = "InstanceEvents"
-    return Subresource("events", kind, ("get",), connector=Events(context.client, kind, POD, pod_of))
+    connector = Events(context.client, kind, POD, pod_of)
+    return Subresource("events", kind, ("get",), connector=connector, schema=structural(InstanceEvents))
 
 
 def events_of_claim(context: Context) -> Subresource:
     """Return `instancepersistentvolumes/events`."""
     kind = "InstancePersistentVolumeEvents"
     connector = Events(context.client, kind, PERSISTENT_VOLUME_CLAIM, _claim)
-    return Subresource("events", kind, ("get",), connector=connector)
+    schema = structural(InstancePersistentVolumeEvents)
+    return Subresource("events", kind, ("get",), connector=connector, schema=schema)

@@ -15,6 +15,8 @@ from typing import Any
 from api.explain.document import KIND_OF_INSTANCE, document, table
 from api.explain.evidence import Evidence
 from api.explain.verdicts import explain
+from api.models.answers import InstanceExplanation
+from api.schema import structural
 from apiserver.context import Context
 from apiserver.mapping.refusals import not_found, translated
 from apiserver.rest import negotiation, status
@@ -22,7 +24,7 @@ from apiserver.rest import table as tables
 from apiserver.rest.negotiation import View
 from apiserver.rest.request_info import RequestInfo, parameters
 from apiserver.rest.responses import NO_CACHE, Send, send_bytes
-from apiserver.rest.storage import Call, Subresource
+from apiserver.rest.storage import Call, Parameter, Subresource
 from apiserver.subresources.answering import send_document
 from apiserver.subresources.explain_reading import RBAC, ExplainReader
 from kube.errors import NotFound
@@ -31,7 +33,7 @@ from nodefeature.kinds import INSTANCE
 __all__ = ["RBAC", "Explain", "explain_of_instance"]
 
 BUDGET_S = 10.0
-INCLUDE = "includeObject"
+INCLUDE = Parameter("includeObject", "string", "What a Table's rows carry", choices=tables.INCLUDES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Explain:
 
 
 def _include(scope: Mapping[str, Any]) -> str:
-    return tables.check_include(parameters(scope["query_string"], {INCLUDE}).get(INCLUDE, ""))
+    return tables.check_include(parameters(scope["query_string"], {INCLUDE.name}).get(INCLUDE.name, ""))
 
 
 def _accept(scope: Mapping[str, Any]) -> str:
@@ -79,4 +81,11 @@ def _accept(scope: Mapping[str, Any]) -> str:
 def explain_of_instance(context: Context) -> Subresource:
     """Return `instances/explain`."""
     reader = ExplainReader(context.client, context.manufacturers, context.clock)
-    return Subresource("explain", KIND_OF_INSTANCE, ("get",), connector=Explain(reader))
+    return Subresource(
+        "explain",
+        KIND_OF_INSTANCE,
+        ("get",),
+        connector=Explain(reader),
+        parameters=(INCLUDE,),
+        schema=structural(InstanceExplanation),
+    )

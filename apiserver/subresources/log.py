@@ -20,7 +20,7 @@ from apiserver.rest import status
 from apiserver.rest.request_info import boolean, parameters
 from apiserver.rest.responses import Receive, Send, end_stream, send_piece, start_stream
 from apiserver.rest.status import Cause
-from apiserver.rest.storage import Call, Subresource
+from apiserver.rest.storage import Call, Parameter, Subresource
 from apiserver.subresources.pods import CONTAINER, pod_of
 from kube import requests
 from kube.client import Client
@@ -32,15 +32,24 @@ from nodefeature.kinds import INSTANCE, POD
 
 OPTIONS_KIND = "InstanceLogOptions"
 FIRST_S = 30.0
-_FLAGS = ("follow", "timestamps", "previous")
-_LEAST = {"sinceSeconds": (1, "must be greater than 0"), "limitBytes": (1, "must be greater than 0")}
-_LEAST |= {"tailLines": (0, "must be greater than or equal to 0")}
+FLAGS = (
+    Parameter("follow", "boolean", "Go on while the container writes"),
+    Parameter("timestamps", "boolean", "Begin each line with when it was written"),
+    Parameter("previous", "boolean", "What the container wrote before its last restart"),
+)
+FIGURES = (
+    Parameter("sinceSeconds", "integer", "Only what was written in the last so many seconds", least=1),
+    Parameter("limitBytes", "integer", "End after so many bytes", least=1),
+    Parameter("tailLines", "integer", "Only the last so many lines", least=0),
+)
+SINCE = Parameter("sinceTime", "string", "Only what was written since a time such as 2026-01-01T00:00:00Z")
+PARAMETERS = (*FLAGS, *FIGURES, SINCE)
 RBAC = (
     Rule(INSTANCE.group, "instances", ("get",)),
     Rule("", "pods", ("get",)),
     Rule("", "pods/log", ("get",)),
 )
-NAMES = frozenset({*_FLAGS, *_LEAST, "sinceTime"})
+_NAMES = frozenset(parameter.name for parameter in PARAMETERS)
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -48,17 +57,16 @@ def log_options(query: Mapping[str, str]) -> dict[str, str]:
     """Return the options of the Pod's log; raises Refusal 400 for no boolean, 422 for the rest, all at once."""
     out = {"container": CONTAINER}
     problems: list[Problem] = []
-    for name in _FLAGS:
-        if boolean(query, name):
-            out[name] = "true"
-    for name, (least, rule) in _LEAST.items():
+    out |= {flag.name: "true" for flag in FLAGS if boolean(query, flag.name)}
+    for name, least in ((figure.name, figure.least or 0) for figure in FIGURES):
         text = query.get(name, "")
         if not text:
             continue
         if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) < 19):
             problems.append(problem(name, text, "must be an integer"))
         elif int(text) < least:
-            problems.append(problem(name, int(text), rule))
+            rule = "greater than 0" if least else "greater than or equal to 0"
+            problems.append(problem(name, int(text), f"must be {rule}"))
         else:
             out[name] = text
     causes = [Cause("FieldValueInvalid", f"Invalid value: {p.value}: {p.rule}", p.path) for p in problems]
@@ -69,7 +77,7 @@ def log_options(query: Mapping[str, str]) -> dict[str, str]:
 
 
 def _since(query: Mapping[str, str], out: dict[str, str]) -> list[Cause]:
-    text = query.get("sinceTime", "")
+    text = query.get(SINCE.name, "")
     if not text:
         return []
     try:
@@ -97,7 +105,7 @@ class Log:
     async def __call__(self, call: Call, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Stream the log; raises Refusal before anything was sent."""
         info = call.info
-        options = log_options(parameters(scope["query_string"], NAMES))
+        options = log_options(parameters(scope["query_string"], _NAMES))
         if self.open_streams.refusing:
             raise status.unavailable("the server is shutting down")
         await pod_of(self.client, info)
@@ -126,4 +134,12 @@ async def _copy(answer: Answer, send: Send) -> None:
 def log_of_pod(context: Context) -> Subresource:
     """Return `instances/log`."""
     connector = Log(context.client, context.open_streams)
-    return Subresource("log", "InstanceLog", ("get",), connector=connector, long_running=True)
+    return Subresource(
+        "log",
+        "InstanceLog",
+        ("get",),
+        connector=connector,
+        long_running=True,
+        parameters=PARAMETERS,
+        media_type="text/plain",
+    )

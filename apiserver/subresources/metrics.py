@@ -17,6 +17,8 @@ from typing import Any
 import orjson
 
 from api.ledger.transport import transport_of
+from api.models.answers import InstanceMetrics
+from api.schema import structural
 from apiserver.context import Context
 from apiserver.mapping.refusals import translated
 from apiserver.rest import status
@@ -218,4 +220,4 @@ def metrics_of_pod(context: Context) -> Subresource:
     """Return `instances/metrics`."""
     summaries = Summaries(context.client, context.clock)
     connector = Metrics(context.client, context.clock, context.system_namespace, summaries)
-    return Subresource("metrics", "InstanceMetrics", ("get",), connector=connector)
+    return Subresource("metrics", "InstanceMetrics", ("get",), connector=connector, schema=structural(InstanceMetrics))

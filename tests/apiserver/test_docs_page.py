@@ -9,7 +9,13 @@ from apiserver.docs_page import POLICY, page
 
 GVK = {"group": "g", "version": "v1", "kind": "Thing"}
 DOCUMENT: dict[str, Any] = {
-    "paths": {"/apis/g/v1/things": {"get": {"x-kubernetes-group-version-kind": GVK}, "post": {}}},
+    "paths": {
+        "/apis/g/v1/things": {
+            "get": {"x-kubernetes-group-version-kind": GVK, "parameters": [{"name": "tailLines", "in": "query"}]},
+            "post": {},
+            "parameters": [{"name": "follow", "in": "query"}, {"name": "namespace", "in": "path"}],
+        }
+    },
     "components": {
         "schemas": {
             "g.v1.Thing": {
@@ -32,6 +38,7 @@ DOCUMENT: dict[str, Any] = {
 
 def test_it_shows_paths_kinds_and_fields() -> None:
     text = page(DOCUMENT, title="API")
+    assert "<td>follow, tailLines</tr>" in text
     for part in ("/apis/g/v1/things", "GET, POST", "Thing", "<code>spec</code> object, required", "<code>port</code>"):
         assert part in text
 

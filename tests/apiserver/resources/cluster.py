@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from api.crds import crd_manifests
+from api.models.objects import Object
 from apiserver.context import Context
 from apiserver.resources import build_resources
 from apiserver.rest import status
@@ -127,3 +128,8 @@ def instance(name: str = "a", version: str = "v1", **metadata: Any) -> dict[str,
         "metadata": {"name": name, **metadata},
         "spec": {"type": "cards", "image": "registry.example/app:1", "volume": {"persistentVolume": "data"}},
     }
+
+
+def assert_described(answer: Any, model: type[Object]) -> None:
+    """Hold an answer against the model whose schema is published: nothing undescribed, nothing of another type."""
+    assert model.model_validate(answer).model_dump(by_alias=True, exclude_unset=True) == answer

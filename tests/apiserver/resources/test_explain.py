@@ -12,9 +12,10 @@ import httpx
 import pytest
 import yaml
 
+from api.models.answers import InstanceExplanation
 from apiserver.subresources import explain, explain_lists, explain_reading
 from gpustack_operator.commands.explain import rendered
-from tests.apiserver.resources.cluster import TABLE, V1, Server, instance, run
+from tests.apiserver.resources.cluster import TABLE, V1, Server, assert_described, instance, run
 from tests.builders import waiting
 from tests.builders.waiting import ENTRANCE, FLAVOR, POOL
 
@@ -131,6 +132,7 @@ def test_a_waiting_instance_is_explained() -> None:
         await waiting_instance(server)
         found = await server.ok("GET", ONE)
         assert (found["kind"], found["apiVersion"]) == ("InstanceExplanation", "worker.gpustack.ai/v1")
+        assert_described(found, InstanceExplanation)
         assert (found["metadata"]["name"], found["waitingAt"]) == ("a", "Quota")
         quota = found["gates"][1]
         assert quota["reason"] == (

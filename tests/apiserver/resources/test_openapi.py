@@ -14,6 +14,7 @@ from apiserver.resources import build_resources
 from apiserver.rest.openapi import OpenApi
 from apiserver.rest.request_info import parse
 from apiserver.rest.storage import Catalog, User
+from apiserver.subresources import log
 from tests.apiserver.resources.cluster import Server, run
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -125,5 +126,38 @@ def test_version_2_names_every_kind_and_refers_to_nothing_outside() -> None:
         assert "allOf" not in orjson.dumps(found).decode()
         one = found["paths"]["/apis/worker.gpustack.ai/v1/namespaces/{namespace}/instancesshpublickeys/{name}"]
         assert set(one) == {"get", "put", "patch", "delete", "parameters"}
+
+    run(test)
+
+
+SUBRESOURCES = {
+    "instances/status": ("get", "patch", "put"),
+    "instances/log": ("get",),
+    "instances/events": ("get",),
+    "instances/metrics": ("get",),
+    "instances/explain": ("get",),
+    "instancepersistentvolumes/events": ("get",),
+}
+
+
+def test_every_subresource_is_shown_with_what_it_takes_and_answers() -> None:
+    async def test(server: Server) -> None:
+        server.wire.faults.append(lambda request: httpx.Response(404, text="none"))
+        openapi = OpenApi(Catalog(build_resources(server.context)), "v1", bases=crd_documents(server.context))
+        found = await document(openapi, "/openapi/v3/apis/worker.gpustack.ai/v1")
+        assert openapi.combined()["paths"].items() >= found["paths"].items()
+        for row, wanted in SUBRESOURCES.items():
+            plural, _, name = row.partition("/")
+            path = found["paths"][f"/apis/worker.gpustack.ai/v1/namespaces/{{namespace}}/{plural}/{{name}}/{name}"]
+            assert tuple(sorted(set(path) - {"parameters"})) == wanted
+            taken = [each["name"] for each in path["parameters"] if each["in"] == "query"]
+            assert taken == {"log": [each.name for each in log.PARAMETERS], "explain": ["includeObject"]}.get(name, [])
+        log_of_one = found["paths"]["/apis/worker.gpustack.ai/v1/namespaces/{namespace}/instances/{name}/log"]["get"]
+        assert log_of_one["responses"]["200"]["content"] == {"text/plain": {"schema": {"type": "string"}}}
+        schemas = found["components"]["schemas"]
+        sample = schemas["ai.gpustack.worker.v1.InstanceMetrics"]["properties"]["sample"]["properties"]
+        assert sample["memoryUsedMiB"]["type"] == "integer"
+        targets = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', orjson.dumps(found).decode()))
+        assert targets <= set(schemas)
 
     run(test)

@@ -12,11 +12,12 @@ import pytest
 
 from api.ledger.modes import Mode
 from api.ledger.transport import Record
+from api.models.answers import InstanceEvents, InstanceMetrics, InstancePersistentVolumeEvents
 from apiserver.rest.status import Refusal
 from apiserver.subresources import samples
 from apiserver.subresources.log import log_options
 from apiserver.subresources.samples import Usage
-from tests.apiserver.resources.cluster import SYSTEM, V1, Server, instance, run
+from tests.apiserver.resources.cluster import SYSTEM, V1, Server, assert_described, instance, run
 
 ONES = f"{V1}/namespaces/team/instances"
 PODS = "/api/v1/namespaces/team/pods"
@@ -167,6 +168,7 @@ def test_events_of_the_pod_and_of_a_claim() -> None:
         await server.put_below(EVENTS, _event("earlier-pod", pod, "2026-01-01T00:00:00Z", uid="x"))
         found = await server.ok("GET", f"{ONES}/a/events")
         assert (found["kind"], found["apiVersion"]) == ("InstanceEvents", "worker.gpustack.ai/v1")
+        assert_described(found, InstanceEvents)
         assert found["metadata"]["uid"] == pod["metadata"]["uid"]
         assert [item["metadata"]["name"] for item in found["items"]] == ["early", "late"]
         marked = {"name": "a", "labels": {"resource.gpustack.ai/type": "instancepersistentvolumes"}}
@@ -176,6 +178,7 @@ def test_events_of_the_pod_and_of_a_claim() -> None:
         volume = f"{V1}/namespaces/team/instancepersistentvolumes"
         found = await server.ok("GET", f"{volume}/a/events")
         assert (found["kind"], len(found["items"])) == ("InstancePersistentVolumeEvents", 1)
+        assert_described(found, InstancePersistentVolumeEvents)
         await server.refused(404, "GET", f"{volume}/none/events")
 
     run(test)
@@ -212,6 +215,7 @@ def test_metrics_from_the_kubelet_are_read_once_for_all() -> None:
         assert first == second
         assert asked == ["/api/v1/nodes/n1/proxy/stats/summary"]
         assert (first["kind"], first["metadata"]["name"]) == ("InstanceMetrics", "a")
+        assert_described(first, InstanceMetrics)
         assert first["sample"] == {
             "timestamp": "2026-01-01T00:00:05Z",
             "cpuTotalMilliCores": 2000,
@@ -306,8 +310,9 @@ def test_cards_of_the_pod_are_shown_and_no_others() -> None:
             return httpx.Response(200, json=summary(pod["metadata"]["uid"])) if is_summary else None
 
         server.wire.faults.append(answer)
-        sample = (await server.ok("GET", f"{ONES}/a/metrics"))["sample"]
-        (entry,) = sample["accelerators"]
+        found = await server.ok("GET", f"{ONES}/a/metrics")
+        assert_described(found, InstanceMetrics)
+        (entry,) = found["sample"]["accelerators"]
         assert (entry["id"], entry["mode"], entry["memoryTotalMiB"]) == ("gpu-1", "Exclusive", 81920)
         assert (entry["memoryUtilizationPercent"], entry["coresUtilizationPercent"]) == (50, 7)
         snapshot["timestamp"] = "2025-12-31T00:00:00Z"
