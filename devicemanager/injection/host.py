@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import mkdtemp, mkstemp
 
 from devicemanager.injection.request import HostFile, InjectionRefused
 
@@ -108,6 +108,16 @@ class Host:
             place.mkdir(parents=True, exist_ok=True)
             for folder in missing:
                 folder.chmod(_FOLDER_MODE)
+        except OSError as error:
+            raise HostFault(path, "made", error) from error
+
+    def try_folder(self, path: str) -> None:
+        """Find out whether a folder is there, or could be made, and takes something; nothing of the trial is left."""
+        place = self._at(path)
+        # Tried where it would be made: a folder of its own name may at any moment become an agent's.
+        there = next(folder for folder in (place, *place.parents) if os.path.lexists(folder))
+        try:
+            os.rmdir(mkdtemp(prefix=".gpustack-", dir=there))
         except OSError as error:
             raise HostFault(path, "made", error) from error
 

@@ -1,8 +1,8 @@
 """One preflight: every check of the node and of each manufacturer asked.
 
 For: `device-manager preflight`. In: a detector, the host, drivers, options, a runner of commands. Out: a Report.
-Promises: one preflight at a time on a node; with `dry_run` nothing is written and no mode is changed, what would be run
-is written out.
+Promises: one preflight at a time on a node; it leaves nothing but its lock; with `dry_run` nothing is written and no
+mode is changed, what would be run is written out.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _working_folder(means: Means, options: PreflightOptions) -> Check:
     if options.dry_run:
         return Check(about=NODE, name="working-folder", state=State.OK, said=f"{folder}, not tried by a dry run")
     try:
-        means.host.make_folder(folder)
+        means.host.try_folder(folder)
     except InjectionRefused as refused:
         return Check(
             about=NODE,

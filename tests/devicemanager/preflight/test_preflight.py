@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import errno
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -448,10 +449,50 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         assert [entry.name for entry in (tmp_path / "var/lib/gpustack/operator/preflight").iterdir()] == ["lock"]
 
 
-def test_a_working_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    put(tmp_path, "/var/lib/gpustack", "a file")
-    report = preflight(ScriptedDetector({}), healthy_host(tmp_path), dry_run=False)
-    assert not row(report, "working-folder", "node").passed
+def _is_there(root: Path) -> None:
+    (root / "var/lib/gpustack/operator/pods/uid-1").mkdir(parents=True)
+
+
+def _is_in_a_file(root: Path) -> None:
+    put(root, "/var/lib/gpustack", "a file")
+
+
+def _leads_nowhere(root: Path) -> None:
+    (root / "var/lib").mkdir(parents=True)
+    (root / "var/lib/gpustack").symlink_to(root / "gone")
+
+
+WORKING_FOLDERS: dict[str, tuple[Callable[[Path], None], bool]] = {
+    "not there yet": (lambda root: None, True),
+    "there": (_is_there, True),
+    "in a file": (_is_in_a_file, False),
+    "a link that leads nowhere": (_leads_nowhere, False),
+}
+
+
+@pytest.mark.parametrize("case", WORKING_FOLDERS)
+def test_a_working_folder_is_tried_and_nothing_of_it_left(tmp_path: Path, case: str) -> None:
+    prepare, passed = WORKING_FOLDERS[case]
+    prepare(tmp_path)
+    host = healthy_host(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    report = preflight(ScriptedDetector({}), host, dry_run=False)
+    assert row(report, "working-folder", "node").passed == passed
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_working_folder_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _is_there(tmp_path)
+    asked: list[str] = []
+
+    def full(*, prefix: str, dir: Path) -> str:
+        asked.append(str(dir))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("devicemanager.injection.host.mkdtemp", full)
+    check = row(preflight(ScriptedDetector({}), healthy_host(tmp_path), dry_run=False), "working-folder", "node")
+    assert (check.passed, asked) == (False, [str(tmp_path / "var/lib/gpustack/operator/pods")])
+    assert "No space left on device; free space" in check.said
 
 
 def test_report_body() -> None:
