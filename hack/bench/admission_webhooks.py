@@ -3,8 +3,8 @@
 For: `make bench-admission`. In: sizes. Out: one table of p50 and p99 beside the floor of the same run, an empty route
 that allows everything over the same TLS server, and the goals of issue 6. Nothing is judged.
 Measured: from the moment a question should leave (a late client counts) to its whole answer, on kept connections, with
-so many InstanceTypes and nodes in the cluster; the case and the floor take turns of a second each, so that both are asked
-at the rate and a busy machine hits both.
+so many InstanceTypes and nodes in the cluster; the case and the floor take turns of a second, so that both are asked at
+the rate and a busy machine hits both.
 """
 
 from __future__ import annotations

@@ -135,6 +135,7 @@ class ApiBench:
             self.replicas.until(self.replica("a").is_ready, "ready")
             self.rows.append(Row(what, 0, time.monotonic() - started, "s", "3 s"))
             self.replicas.until_available()
+            self.replicas.until(lambda: self.replicas.is_ready("a"), "behind the Service, where webhooks are asked")
             if what.startswith("first"):
                 self.replicas.stop("a", kill=True)
         self.control_plane.admin.apply(namespace_manifest(NAMESPACE))
