@@ -1,6 +1,6 @@
 """Pool labels: what an InstanceType and its ClusterQueue carry, and the selectors read back from them.
 
-For: `instance_type`, `node_queue`, `node_devices` (spec 01 §6, spec 04 §1.2).
+For: `instance_type`, `node_queue`, `node_devices`, `explain` (spec 01 §6, spec 04 §1.2).
 In: labels and keys. Out: labels and selectors; None where a selector would take everything.
 Promises: a selector never holds counts, capacities or network labels, only what tells pools apart.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nodefeature import labels as keys
+from nodefeature.device_labels import device_models
 from nodefeature.keys import GENERIC
 
 
@@ -41,6 +42,23 @@ def pool_devices_selector(labels: Mapping[str, str]) -> dict[str, str] | None:
     """Return the managed Devices of a pool as equal labels; None without a feature key."""
     features = _features(labels)
     return features | _platform(labels) | {keys.MANAGED: keys.TRUE} if features else None
+
+
+def kept_out_by(node_labels: Mapping[str, str], pool_labels: Mapping[str, str]) -> list[str]:
+    """Return what keeps a node out of a pool for as long as both are labelled so, in words; nothing without a pool."""
+    if keys.ACCELERATABLE not in pool_labels:
+        return []
+    found = [] if keys.is_managed(node_labels) else [f"label {keys.MANAGED} is not {keys.TRUE}"]
+    for key, value in _platform(pool_labels).items():
+        if node_labels.get(key) != value:
+            found.append(f"label {key} is not {value}")
+    offered = {keys.DEVICE_PREFIX + model.key for model in device_models(node_labels) if model.count > 0}
+    for key in _features(pool_labels):
+        if key.startswith(keys.DEVICE_PREFIX) and key not in offered:
+            found.append(f"it has no card {key.removeprefix(keys.DEVICE_PREFIX)}")
+        elif key.startswith(keys.GENERAL_PREFIX) and node_labels.get(key) != keys.TRUE:
+            found.append(f"it has no CPU {key.removeprefix(keys.GENERAL_PREFIX)}")
+    return found
 
 
 def is_feature_key(key: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from api.explain.asking import demands, described, unit_of
 from api.explain.evidence import NO_NUMBERS, Evidence, Gate, Numbers, State, Verdict, in_units, words
+from api.explain.pinning import remedy, stranger
 from api.explain.room import accelerator_key, rooms
 from api.pod_requests import Demand
 from nodefeature.fields import as_maps, as_str, at, condition_of, has_condition, labels_of
@@ -117,6 +118,8 @@ def _missed(evidence: Evidence, fit: Fit, said: str, *, rejected: bool) -> Verdi
     reason = said or nearest or "No node has the cards"
     if rejected:
         return _verdict(State.REFUSED, reason, fit, "Create it anew when that has changed")
+    if stranger(evidence):  # the scheduler's gate says so; the figures are those of other nodes
+        return _verdict(State.WAITING, reason, fit, remedy(evidence))
     if fit.misses and fit.ceiling is not None and (fit.numbers.asked or 0) > fit.ceiling and not fit.numbers.at_least:
         most = f"Ask for at most {fit.ceiling}, or add nodes that have more"
         return _verdict(State.REFUSED, f"{reason}; no node of the pool has more than {fit.ceiling}", fit, most)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from api.explain.asking import demands, described
 from api.explain.evidence import Evidence, Gate, Numbers, State, Verdict, listed, quoted, words
+from api.explain.pinning import remedy, stranger
 from api.instance_status import is_held_by_kueue
 from api.ledger.modes import Mode, mode_name
 from api.ledger.transport import transport_of
@@ -24,7 +25,11 @@ def judge_scheduler(evidence: Evidence) -> Verdict:
     node = quoted(as_str(at(pod, "spec", "nodeName")))
     if node:
         return _scheduler(State.PASSED, f"The Pod is on node {node}")
-    if pod is None or is_held_by_kueue(pod):
+    reached = pod is not None and not is_held_by_kueue(pod)
+    never = stranger(evidence)
+    if never:
+        return _scheduler(State.REFUSED, never, remedy(evidence), reached=reached)
+    if not reached:
         return _scheduler(State.WAITING, "", reached=False)
     gates = [as_str(gate.get("name")) for gate in as_maps(at(pod, "spec", "schedulingGates"))]
     if gates:

@@ -2,7 +2,8 @@
 
 For: the sub-resource `instances/explain`, the command `explain`. In: evidence. Out: an explanation.
 Promises: pure; always five verdicts in the order of the gates; once a gate does not pass, a later one that nobody
-asked yet says whom it comes after; the summary is one sentence that a person can act on.
+asked yet says whom it comes after; what a later gate will refuse for certain is said before an earlier one that only
+waits, since that wait is for nothing; the summary is one sentence that a person can act on.
 """
 
 from __future__ import annotations
@@ -75,8 +76,11 @@ def _told(verdict: Verdict, before: Verdict | None, *, stopped: bool) -> Verdict
 
 
 def _deciding(verdicts: tuple[Verdict, ...]) -> Verdict | None:
-    """Return the first gate that did not pass, or the later one that it waits for in truth."""
+    """Return the first gate that did not pass, or the later one that it waits for in truth or in vain."""
     first = next((verdict for verdict in verdicts if verdict.state is not State.PASSED), None)
+    if first is not None and first.state is State.WAITING:
+        in_vain = next((each for each in verdicts if each.state is State.REFUSED and not each.reached), None)
+        first = in_vain or first
     if first is None or first.because is None:
         return first
     return next(

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from api.ledger.modes import CARD_UNITS
 from api.ledger.pod_fit import Cards, Need, largest_slice, room
 from api.ledger.workload_fit import Miss, PodGroup
+from nodefeature.fields import as_str, at, str_map
+from nodefeature.labels import HOSTNAME
 from nodefeature.resource_names import Family
 
 LIMIT = 1024
@@ -79,6 +81,9 @@ def _head(miss: Miss, need: Need) -> str:
 
 def _nearest(miss: Miss, need: Need) -> str:
     if not miss.node:
+        pin = as_str(str_map(at(miss.group.pod_spec, "nodeSelector")).get(HOSTNAME))
+        if pin:
+            return f"it insists on node {_quoted(pin)}, which is no usable node of flavor {_quoted(miss.group.flavor)}"
         return f"no usable node of flavor {_quoted(miss.group.flavor)} has such cards"
     if not miss.known:
         return f"node {miss.node}, which was chosen for it, is gone, takes no Pods or has no cards"

@@ -164,8 +164,17 @@ def ledger(node: str, *remaining: int, mode: int = 0, partitions: int | None = N
     }
 
 
-def node(name: str = "n1", *, ready: str = "True", **spec: Any) -> Obj:
-    return {"metadata": {"name": name}, "spec": spec, "status": {"conditions": [condition("Ready", ready)]}}
+def node(name: str = "n1", *, ready: str = "True", labels: Mapping[str, str] | None = None, **spec: Any) -> Obj:
+    """Return a node; of the pool unless its labels say otherwise."""
+    held = pool_node_labels() if labels is None else dict(labels)
+    meta = {"name": name, "labels": held}
+    return {"metadata": meta, "spec": spec, "status": {"conditions": [condition("Ready", ready)]}}
+
+
+def pool_node_labels() -> dict[str, str]:
+    """Return the labels of a node of the pool."""
+    counted = {f"acceleratable.feature.gpustack.ai/{KEY}.count": "8"}
+    return pool_labels(KEY) | {MANAGED: "true"} | counted
 
 
 def evidence(**changes: Any) -> Evidence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodefeature.pool import matches, pool_devices_selector, pool_flavor_selector, pool_schedule_labels
+from nodefeature.pool import kept_out_by, matches, pool_devices_selector, pool_flavor_selector, pool_schedule_labels
 
 ACCELERATABLE = "feature.gpustack.ai/acceleratable"
 H100 = "acceleratable.feature.gpustack.ai/nvidia-h100"
@@ -80,6 +80,50 @@ SIBLINGS = {
 def test_selectors(labels: dict[str, str], flavors: dict[str, str] | None, devices: dict[str, str] | None) -> None:
     assert pool_flavor_selector(labels) == flavors
     assert pool_devices_selector(labels) == (devices and devices | {"gpustack.ai/managed": "true"})
+
+
+POOL = PLATFORM | {ACCELERATABLE: "true", H100: "true"}
+NODE = PLATFORM | {H100: "true", f"{H100}.count": "8", "gpustack.ai/managed": "true"}
+
+
+@pytest.mark.parametrize(
+    ("node", "pool", "want"),
+    [
+        (NODE, POOL, []),
+        (NODE, POOL | {"other": "true"}, []),
+        (NODE, PLATFORM | {ACCELERATABLE: "false"}, []),
+        (NODE | {AMD: "true"}, POOL | {AMD: "true"}, []),
+        (NODE, {}, []),
+        ({}, PLATFORM, []),
+        (NODE | {"gpustack.ai/managed": "false"}, POOL, ["label gpustack.ai/managed is not true"]),
+        (NODE | {"kubernetes.io/arch": "arm64"}, POOL, ["label kubernetes.io/arch is not amd64"]),
+        (NODE | {f"{H100}.count": "0"}, POOL, ["it has no card nvidia-h100"]),
+        (NODE, POOL | {AMD: "true"}, ["it has no CPU amd-25-1"]),
+        (PLATFORM, POOL, ["label gpustack.ai/managed is not true", "it has no card nvidia-h100"]),
+    ],
+    ids=[
+        "a node of the pool",
+        "labels that are no features",
+        "CPU pool",
+        "aware pool",
+        "no pool",
+        "a queue of somebody else",
+        "not managed",
+        "another architecture",
+        "cards taken out",
+        "another CPU",
+        "a plain node",
+    ],
+)
+def test_what_keeps_a_node_out_of_a_pool(node: dict[str, str], pool: dict[str, str], want: list[str]) -> None:
+    assert kept_out_by(node, pool) == want
+
+
+def test_a_node_s_spelling_of_a_key_is_cleaned_as_everywhere() -> None:
+    spelled = "acceleratable.feature.gpustack.ai/hygon-k100_ai"
+    node = PLATFORM | {spelled: "true", f"{spelled}.count": "8", "gpustack.ai/managed": "true"}
+    pool = PLATFORM | {ACCELERATABLE: "true", "acceleratable.feature.gpustack.ai/hygon-k100-ai": "true"}
+    assert kept_out_by(node, pool) == []
 
 
 def test_matches() -> None:

@@ -25,6 +25,7 @@ from tests.builders.waiting import (
     local_queue,
     node,
     pod,
+    pool_node_labels,
     queue,
     reserved,
     running,
@@ -44,6 +45,7 @@ PART = {
     "nvidia.com/gpu.partitioned.units": "800000",
 }
 SHARE = {"nvidia.com/gpu.shared": "1"}
+PLAIN = {key: value for key, value in pool_node_labels().items() if "nvidia" not in key}
 NO_POD: dict[str, Any] = {"pod": None, "workload": None}
 ADMITTED = {"workload": reserved(admitted=True, checks=[check("Ready", "the pool has enough free cards")])}
 FULL = [ledger("gpu-01", 100, 0, 0, 0, mode=1), ledger("gpu-02", 100, 100, 0, 0, mode=1)]
@@ -355,6 +357,66 @@ ROWS = {
         Gate.SCHEDULER,
         advice="Node n9, which spec.nodeName names, must exist",
     ),
+    "pinned outside the pool, at the scheduler": Row(
+        ADMITTED
+        | {
+            "pod": pod(gated=False, conditions=[condition("PodScheduled", "False", "Unschedulable", "0/3 nodes")]),
+            "instance": instance(nodeName="n1"),
+            "node": node(labels=PLAIN),
+        },
+        Gate.SCHEDULER,
+        State.REFUSED,
+        f"Node n1, which spec.nodeName names, is none of pool {POOL}: it has no card nvidia-h100",
+        "set spec.nodeName to a node of the pool or to nothing, start it; or let n1 join the pool",
+        summary="Refused by the scheduler: Node n1, which spec.nodeName names, is none of pool",
+    ),
+    "pinned outside the pool, while quota is short": Row(
+        {"pod": pod(EIGHT), "instance": instance(nodeName="n1"), "node": node(labels=PLAIN)},
+        Gate.SCHEDULER,
+        State.REFUSED,
+        "it has no card nvidia-h100",
+        "Stop the Instance",
+    ),
+    "pinned outside the pool, quota given back after a Retry": Row(
+        {
+            "instance": instance(nodeName="n1"),
+            "node": node(labels=PLAIN),
+            "workload": workload(EVICTED, checks=[check("Pending", "Reset to Pending")], status=AGAIN),
+        },
+        Gate.SCHEDULER,
+        State.REFUSED,
+        "it has no card nvidia-h100",
+    ),
+    "pinned outside the pool, before there is a Pod": Row(
+        NO_POD | {"instance": instance(nodeName="n1"), "node": node(labels={})},
+        Gate.SCHEDULER,
+        State.REFUSED,
+        "label gpustack.ai/managed is not true, label kubernetes.io/os is not linux",
+    ),
+    "pinned outside the pool, and the type is gone": Row(
+        NO_POD
+        | {
+            "instance": instance(nodeName="n1"),
+            "node": node(labels=PLAIN),
+            "instance_type": None,
+        },
+        Gate.WEBHOOK,
+        State.REFUSED,
+        "There is no InstanceType",
+    ),
+    "pinned inside the pool": Row(
+        {"pod": pod(EIGHT), "instance": instance(nodeName="n1"), "node": node()}, Gate.QUOTA, reason="8 cards asked"
+    ),
+    "pinned, and the pool cannot be read": Row(
+        {
+            "instance": instance(nodeName="n1"),
+            "node": node(labels=PLAIN),
+            "cluster_queue": None,
+            "unread": {"clusterqueues": "forbidden"},
+        },
+        Gate.QUOTA,
+        State.UNKNOWN,
+    ),
     "not looked at": Row(ADMITTED | {"pod": pod(gated=False)}, Gate.SCHEDULER, reason="has not looked at the Pod yet"),
     "somebody else's gate": Row(
         ADMITTED | {"pod": {**pod(), "spec": {**pod()["spec"], "schedulingGates": [{"name": "example.com/wait"}]}}},
@@ -488,6 +550,13 @@ def test_gates_behind_the_deciding_one_come_after_it() -> None:
     gates = explain(evidence(**ROWS["quota short"].given)).gates
     assert [verdict.reason for verdict in gates[2:]] == ["Comes after the quota"] * 3
     assert gates[2].numbers.largest == 4, "what the cards look like is told all the same"
+
+
+def test_the_card_check_of_a_pinned_instance_says_whom_to_ask() -> None:
+    given = ROWS["pinned outside the pool, quota given back after a Retry"].given
+    check_of_cards = explain(evidence(**given)).gates[2]
+    assert check_of_cards.state is State.WAITING
+    assert "let n1 join the pool" in check_of_cards.advice
 
 
 def test_a_cpu_pool_has_no_card_check() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -193,6 +194,12 @@ def test_14_8(name: str) -> None:
             "no node has enough free cards of nvidia-a10g, exclusive: "
             'no usable node of flavor "gpustack-nvidia-a10g-linux-amd64-8d" has such cards',
         ),
+        (
+            {},
+            (replace(pods(exclusive()), pod_spec={"nodeSelector": {"kubernetes.io/hostname": "n9"}}),),
+            "no node has enough free cards of nvidia-a10g, exclusive: "
+            'it insists on node "n9", which is no usable node of flavor "gpustack-nvidia-a10g-linux-amd64-8d"',
+        ),
     ],
     ids=[
         "exclusive",
@@ -204,6 +211,7 @@ def test_14_8(name: str) -> None:
         "on a host",
         "host gone",
         "no candidate",
+        "pinned to a node of another pool",
     ],
 )
 def test_the_nearest_miss_is_said(nodes: Nodes, groups: tuple[PodGroup, ...], said: str) -> None:
