@@ -5,6 +5,7 @@ In: a `Request`, a deadline. Out: the body of a success, a stream of bytes, or a
 Promises:
 - watches and calls use separate pools, so that many watches never starve a call;
 - every attempt has a deadline, and the repetitions of one call have one together;
+- a connection that is closed opens nothing more, whoever still asks;
 - changed trust (CA, client certificate) opens new connections; what is under way on old ones may end;
 - no answer is followed anywhere else: a redirect is an error.
 """
@@ -24,6 +25,7 @@ from kube.clock import Clock, SystemClock
 from kube.credentials import Credentials, CredentialSource
 from kube.errors import (
     ApiError,
+    Closed,
     InvalidRequest,
     OperatorError,
     ServerTimeout,
@@ -161,6 +163,7 @@ class Connection:
         self._rng = rng or random.Random()  # noqa: S311 - spreads retries; no secret depends on it
         self._open_transport = open_transport
         self._pair: Pair | None = None
+        self._closed = False
 
     async def call(self, request: Request, *, deadline_s: float) -> bytes:
         """Send a request and return the body. Only safe requests are sent again."""
@@ -177,7 +180,7 @@ class Connection:
             except REPEATED as error:
                 pause_s = self._pause(error, attempt)
                 late = self.clock.now() - started + pause_s > REPEAT_WITHIN_S
-                useless = isinstance(error, ApiError) and error.is_of_the_future
+                useless = isinstance(error, Closed) or (isinstance(error, ApiError) and error.is_of_the_future)
                 if not request.safe or attempt >= ATTEMPTS or late or useless:
                     raise
                 await self.clock.sleep(pause_s)
@@ -209,20 +212,26 @@ class Connection:
         return body
 
     async def close(self) -> None:
-        """Close all connections that are open."""
-        if self._pair is not None:
-            await self._pair.close()
-            self._pair = None
+        """Close all connections that are open, and open no more."""
+        self._closed = True
+        pair, self._pair = self._pair, None
+        if pair is not None:
+            await pair.close()
 
     async def renew(self) -> None:
         """Read the credentials again: the server just refused the last ones."""
         await self._source.renewed()
 
     async def entered(self) -> tuple[Pair, Credentials]:
-        """Return the pair of this moment, held open for the caller until it leaves, and what to show with a request."""
+        """Return the pair of this moment, held open for the caller until it leaves, and what to show with a request.
+
+        Raises Closed.
+        """
         while True:
             credentials = await self._source.current()
-            # Nothing may wait between this look and `enter`: another change could close the pair.
+            # Nothing may wait between these looks and `enter`: another change, or `close`, could close the pair.
+            if self._closed:
+                raise Closed("the connection is closed")
             if self._pair is not None and self._pair.credentials.same_transport(credentials):
                 self._pair.enter()
                 return self._pair, credentials

@@ -15,6 +15,7 @@ The tree:
         InvalidRequest      we asked for something that cannot be a path
       Unreachable           no usable answer; nobody knows whether a write happened
         MalformedAnswer     an answer that is no JSON object
+        Closed              this process has closed the connection; nothing was sent
       NotLeader             this process lost its lease and may not write
       CredentialsError      a token, certificate or kubeconfig cannot be read
       ApiError              the server refused; carries its Status
@@ -63,6 +64,10 @@ class Unreachable(OperatorError):
 
 class MalformedAnswer(Unreachable):
     """An answer came that is not what the protocol promises."""
+
+
+class Closed(Unreachable):
+    """The connection was closed by this process, for good; nothing was sent, and asking again cannot help."""
 
 
 class NotLeader(OperatorError):

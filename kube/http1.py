@@ -7,7 +7,8 @@ Promises:
 - a reader that falls behind stops the server, at `BUFFER_BYTES`;
 - a connection is offered for another request only when its last answer came to its end, and nothing after it: one that
   is let go of before, bytes that nobody asked for, or a long request that was refused, perhaps unread, end theirs;
-- an answer that ends early is an error, never a short body.
+- an answer that ends early is an error, never a short body;
+- a head, a trailer, and what else is no body end the answer past `MOST_HEAD_BYTES`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = HttpResponseParser(self)
         self._answer: InboundAnswer | None = None
-        self._head_bytes = 0
+        self._bare_bytes = 0  # of an answer, since its last that were body
         self._is_long = False  # of the request
         self._until_end = False
         self.idle_since = 0.0
@@ -79,7 +80,7 @@ class Channel(asyncio.Protocol):
         if self._transport is None or not self.is_usable:
             raise ConnectionClosed("the connection is closed")
         answer = self._answer = InboundAnswer(self, self._loop)
-        self._head_bytes = 0
+        self._bare_bytes = 0
         self._is_long = len(message) > LONG_REQUEST_BYTES
         self._transport.write(message)
         try:
@@ -121,15 +122,15 @@ class Channel(asyncio.Protocol):
         if self._answer is None:
             self.drop()
             return
-        if self._answer.code == 0:
-            self._head_bytes += len(data)
+        self._bare_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self._end(BrokenAnswer(f"no HTTP answer: {error}"))
             return
-        if self._answer is not None and self._answer.code == 0 and self._head_bytes > MOST_HEAD_BYTES:
-            self._end(BrokenAnswer("the head of the answer is too long"))
+        if self._answer is not None and self._bare_bytes > MOST_HEAD_BYTES:
+            part = "trailer" if self._answer.code else "head"
+            self._end(BrokenAnswer(f"the {part} of the answer is too long"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what was under way: well only where the end of the connection is the end of the body."""
@@ -141,7 +142,7 @@ class Channel(asyncio.Protocol):
         if exc is None and self._until_end and transport is not None and _ended_by_peer(transport):
             answer.end()
             return
-        began = self._head_bytes > 0
+        began = answer.code > 0 or self._bare_bytes > 0
         error = BrokenAnswer("the connection was closed within an answer") if began else ConnectionClosed("no answer")
         error.__cause__ = exc  # raised by whoever reads
         answer.fail(error)
@@ -174,11 +175,13 @@ class Channel(asyncio.Protocol):
         if self._answer is None or code < 200:
             return
         names = {name for name, _ in self._answer.pairs}
+        self._bare_bytes = 0
         self._until_end = not ({"content-length", "transfer-encoding"} & names) and code not in (204, 304)
         self._answer.start(code)
 
     def on_body(self, body: bytes) -> None:
         """Hand out a piece."""
+        self._bare_bytes = 0
         if self._answer is not None:
             self._answer.take(body)
 

@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 
 from apiserver.serving.connection import Connection, Idle
 from kube.errors import OperatorError
+from kube.wire import watch_over
 
 KEEP_ALIVE_S = 120
 HANDSHAKE_S = 10.0
@@ -31,7 +32,6 @@ MOST_CONNECTIONS = 4096
 QUIET_S = 1.0
 _BACKLOG = 4096
 _LOOK_S = 0.02
-_TCP = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000))
 
 
 def bind(address: str, port: int) -> socket.socket:
@@ -39,11 +39,7 @@ def bind(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in _TCP:
-        if hasattr(socket, name):
-            bound.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    watch_over(bound)
     try:
         bound.bind((address, port))
     except OSError as error:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 
 import httpx
 import pytest
 
 from kube.connection import Answer, Connection
 from kube.credentials import Credentials, StaticCredentials
-from kube.errors import InvalidRequest, Unreachable
+from kube.errors import Closed, InvalidRequest, Unreachable
 from kube.requests import Request
+from tests.builders.virtual_clock import VirtualClock
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -85,3 +86,55 @@ def test_a_request_that_is_too_long_for_an_address_is_told_apart() -> None:
         await connection.close()
 
     asyncio.run(call())
+
+
+async def _call(connection: Connection, request: Request) -> None:
+    await connection.call(request, deadline_s=5)
+
+
+async def _exchange(connection: Connection, request: Request) -> None:
+    async with connection.exchange(request, first_s=5):
+        raise AssertionError("nothing is answered")
+
+
+@pytest.mark.parametrize("ask", [_call, _exchange])
+@pytest.mark.parametrize("was_used", [True, False])
+def test_a_closed_connection_opens_nothing(ask: Callable[..., Coroutine[None, None, None]], *, was_used: bool) -> None:
+    opened: list[int] = []
+
+    def open_transport(_credentials: Credentials, limit: int) -> httpx.AsyncBaseTransport:
+        opened.append(limit)
+        return httpx.MockTransport(lambda request: httpx.Response(200, content=b"{}"))
+
+    async def test() -> None:
+        source, request = Waiting(), Request(method="GET", path="/a", what="get a")
+        connection = Connection(source, clock=VirtualClock(), open_transport=open_transport)
+        source.answered.set()
+        if was_used:
+            await _call(connection, request)
+        source.answered.clear()
+        under_way = asyncio.create_task(ask(connection, request))  # waits for its credentials
+        await asyncio.sleep(0)
+        await connection.close()
+        source.answered.set()
+        for late in (under_way, ask(connection, request)):
+            with pytest.raises(Closed):  # at once: time stands still
+                await asyncio.wait_for(late, 5)
+        await connection.close()
+        assert len(opened) == (2 if was_used else 0)
+
+    asyncio.run(test())
+
+
+class Waiting:
+    """Credentials that come when they are let."""
+
+    def __init__(self) -> None:
+        self.answered = asyncio.Event()
+
+    async def current(self) -> Credentials:
+        await self.answered.wait()
+        return Credentials(server="http://server/")
+
+    async def renewed(self) -> Credentials:
+        return await self.current()
