@@ -21,17 +21,16 @@ import pytest
 from hack.controlplane.admin import Admin, path_of
 from hack.controlplane.control_plane import ControlPlane
 from hack.controlplane.errors import RequestError
-from hack.controlplane.manifests import namespace_manifest
 from hack.controlplane.replicas import Replicas
 from hack.fleet import FleetNode
 from nodefeature.fields import as_str
-from nodefeature.kinds import INSTANCE_TYPE, LOCAL_QUEUE, NAMESPACE, POD
+from nodefeature.kinds import INSTANCE_TYPE, POD
 from tests.e2e.admission.card_books import EXCLUSIVE, PARTITIONED, SHARED, SLICED, Card, CardBooks, Hold, ledger_of
 from tests.e2e.admission.card_wants import CARD_UNITS, Pool, Want, draw_wants, pod_of
 from tests.e2e.admission.card_watch import CardWatch
 from tests.e2e.chain.cluster import Cluster
 from tests.e2e.chain.product import Product
-from tests.e2e.whole_product import api_server, recorded_allocations
+from tests.e2e.whole_product import api_server, machines_for
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -46,6 +45,8 @@ SETTLED_S = 240.0
 QUIET_S = 3.0
 TEAM = "team-random"
 DRY = path_of(POD, namespace=TEAM) + "?dryRun=All"
+FLAGS = ("--leader-elect=false",)
+"""Of the controllers: who was killed begins again at once."""
 STARTED = '"controller started"'
 MACHINES = {
     "gpustack-nvidia-h100-80gb-hbm3-linux-amd64": ("nvidia-dgx-h100", 9),
@@ -69,27 +70,13 @@ def api(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="module")
 def fleet(control_plane: ControlPlane, api: Replicas) -> Iterator[Cluster]:
     """Return twenty machines with eight cards and one without, allocations recorded by the agents' stand-in."""
-    product = Product(control_plane, control_plane.layout.root / "product-random")
-    product.install()
-    cluster = Cluster(control_plane, product)
-    product.start_controllers("controllers", "--leader-elect=false")
-    try:
-        with recorded_allocations(product):
-            nodes = [
-                FleetNode(f"{machine}-{number + 1:02d}", machine, {}, clear_faults=True)
-                for machine, count in MACHINES.values()
-                for number in range(count)
-            ]
-            cluster.join(*nodes)
-            for name in MACHINES:
-                cluster.wait_type(name, timeout_s=180)
-            cluster.admin.apply(namespace_manifest(TEAM))
-            cluster.settle()
-            yield cluster
-    finally:
-        cluster.admin.delete(NAMESPACE, TEAM)
-        product.stop_all()
-        cluster.leave(*cluster.machines)
+    nodes = [
+        FleetNode(f"{machine}-{number + 1:02d}", machine, {}, clear_faults=True)
+        for machine, count in MACHINES.values()
+        for number in range(count)
+    ]
+    with machines_for(TEAM, control_plane, nodes=nodes, types=MACHINES, flags=FLAGS) as cluster:
+        yield cluster
 
 
 def _mib(quantity: str) -> int:
@@ -100,14 +87,13 @@ def _pools(cluster: Cluster) -> list[Pool]:
     found = []
     for name, (machine, count) in MACHINES.items():
         status = cluster.get(INSTANCE_TYPE, name)["status"]
-        detail, entrance = status.get("detail", {}), status["entrance"]
-        cluster.wait(LOCAL_QUEUE, entrance, TEAM, until=lambda obj: obj is not None, what="there")
+        detail = status.get("detail", {})
         found.append(
             Pool(
                 name,
                 base=BASES.get(as_str(detail.get("manufacturer")), ""),
                 memory_mib=_mib(as_str(detail.get("memory"))),
-                entrance=entrance,
+                entrance=status["entrance"],
                 profiles=PROFILES if machine.endswith("-mig") else (),
                 nodes=frozenset(f"{machine}-{number + 1:02d}" for number in range(count)),
             )
@@ -178,7 +164,7 @@ def _kill_controllers(product: Product, rng: random.Random) -> None:
         time.sleep(rng.uniform(0.5, 5.0))  # a moment, not a wait for anything
         product.stop("controllers", signal.SIGKILL)
         begun = product.count("controllers", STARTED)
-        product.start_controllers("controllers", "--leader-elect=false")
+        product.start_controllers("controllers", *FLAGS)
         if number % 2 == 0:
             product.wait_count("controllers", STARTED, begun + 1, timeout_s=60)
 

@@ -10,13 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from hack.controlplane.control_plane import ControlPlane
-from hack.controlplane.manifests import namespace_manifest
 from hack.controlplane.replicas import Replicas
 from hack.fleet import FleetNode
-from nodefeature.kinds import LOCAL_QUEUE, NAMESPACE
 from tests.e2e.chain.cluster import Cluster
-from tests.e2e.chain.product import Product
-from tests.e2e.whole_product import api_server, recorded_allocations
+from tests.e2e.whole_product import api_server, machines_for
 
 TEAM = "team-boxes"
 H100 = "gpustack-nvidia-h100-80gb-hbm3-linux-amd64"
@@ -39,22 +36,5 @@ def api(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="package")
 def boxes(control_plane: ControlPlane, api: Replicas) -> Iterator[Cluster]:
     """Return a cluster with three machines whose pools are open in the team's namespace."""
-    product = Product(control_plane, control_plane.layout.root / "product-instances")
-    product.install()
-    cluster = Cluster(control_plane, product)
-    product.start_controllers()
-    try:
-        with recorded_allocations(product):
-            cluster.join(*MACHINES)
-            for name in (H100, A100, CPU):
-                cluster.wait_type(name, timeout_s=180)
-            cluster.admin.apply(namespace_manifest(TEAM))
-            cluster.settle()
-            for name in (H100, A100, CPU):
-                entrance = cluster.wait_type(name)["status"]["entrance"]
-                cluster.wait(LOCAL_QUEUE, entrance, TEAM, until=lambda obj: obj is not None, what="there")
-            yield cluster
-    finally:
-        cluster.admin.delete(NAMESPACE, TEAM)
-        product.stop_all()
-        cluster.leave(*cluster.machines)
+    with machines_for(TEAM, control_plane, nodes=MACHINES, types=(H100, A100, CPU)) as cluster:
+        yield cluster
