@@ -76,12 +76,13 @@ class Replicas:
         self.admin.apply(namespace_manifest(SYSTEM_NAMESPACE))
         self.kubeconfig = self.control_plane.product_kubeconfig(printed_rbac("apiserver"), ACCOUNT)
 
-    def start(self, name: str = "a", *flags: str) -> None:
-        """Start one replica."""
+    def start(self, name: str = "a", *flags: str, alone: bool = False) -> None:
+        """Start one replica; one that is `alone` is asked without the Service's program between."""
+        port = self._ports[name] if alone else self._port
         command = (
             *(sys.executable, "-m", "gpustack_operator", "apiserver", "--log-format", "text"),
             *("--kubeconfig", str(self.kubeconfig), "--bind-address", "127.0.0.1"),
-            *("--secure-port", str(self._ports[name]), "--external-name", f"localhost:{self._port}"),
+            *("--secure-port", str(self._ports[name]), "--external-name", f"localhost:{port}"),
             *("--shutdown-delay-duration", "1s", *flags),
         )
         with (self._folder / f"{name}.log").open("ab") as log:

@@ -121,7 +121,7 @@ HELM = Tool(name="helm", module="helm.sh/helm/v3", binaries={"helm": "helm.sh/he
 CLIENTS = Tool(
     name="clients",
     module="k8s.io/client-go",
-    binaries={name: f"gpustack.ai/controlplane/clients/{name}" for name in ("informer", "load", "service")},
+    binaries={name: f"gpustack.ai/controlplane/clients/{name}" for name in ("informer", "load", "relay", "service")},
 )
 """Programs of our own that tests and benches run beside a control plane; a control plane starts without them."""
 

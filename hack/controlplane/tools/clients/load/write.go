@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"log"
 	"strings"
@@ -72,7 +73,9 @@ func cycle(path, name, template string, turn int) []step {
 	one := path + "/" + name
 	made := strings.ReplaceAll(template, "NAME", name)
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{"bench/turn":"%d"}}}`, turn)
-	apply := fmt.Sprintf(applied, apiVersion(path), name, turn)
+	var stated struct{ APIVersion string }
+	must(json.Unmarshal([]byte(made), &stated))
+	apply := fmt.Sprintf(applied, stated.APIVersion, name, turn)
 	return []step{
 		{"POST", path, "application/json", []byte(made), 201},
 		{"PATCH", one, "application/merge-patch+json", []byte(patch), 200},
