@@ -59,20 +59,27 @@ class OpenStreams:
             self._open.discard(stream)
 
 
-class _Pump:
-    """A stream that is a task; closing it cancels the task between two messages."""
+class _Ending:
+    """A stream that is the task it runs in; closing it cancels the task between two messages."""
 
-    def __init__(self, task: asyncio.Task[None]) -> None:
+    def __init__(self, task: asyncio.Task[Any] | None) -> None:
         self._task = task
+        self.is_closed = False
 
     def close(self) -> None:
-        self._task.cancel()
+        if self._task is not None and not self.is_closed:
+            self.is_closed = True
+            self._task.cancel()
+
+    def absorb(self) -> bool:
+        """Take back the cancellation by `close`; False when somebody else wants the task to end as well."""
+        return self._task is not None and self.is_closed and self._task.uncancel() == 0
 
 
 async def until_ended(work: Coroutine[Any, Any, None], receive: Receive, open_streams: OpenStreams) -> None:
     """Run the sending side of a stream until it ends, is closed, or its client has gone."""
-    pump = asyncio.create_task(work, name="relay")
-    stream = _Pump(pump)
+    # In the caller's own task: thousands of streams wait here, and a task takes memory.
+    stream = _Ending(asyncio.current_task())
 
     async def leave() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -82,9 +89,11 @@ async def until_ended(work: Coroutine[Any, Any, None], receive: Receive, open_st
     gone = asyncio.create_task(leave(), name="relay-disconnect")
     try:
         with open_streams.holding(stream):
-            await asyncio.wait({pump})
+            await work
+            if stream.is_closed:
+                await asyncio.sleep(0)  # closed in the step that ended the work: the cancellation arrives here
+    except asyncio.CancelledError:
+        if not stream.absorb():
+            raise
     finally:
         gone.cancel()
-        pump.cancel()
-    if not pump.cancelled():
-        pump.result()

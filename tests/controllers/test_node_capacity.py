@@ -226,7 +226,8 @@ def test_the_worked_example_of_8_a100_is_patched_once_and_then_left_alone() -> N
         runs = bench(api, ["node_capacity"])
         (write,) = await runs.settle()
         stored = api.get(NODE, "n")
-        assert stored and stored["metadata"]["uid"]
+        assert stored
+        assert stored["metadata"]["uid"]
         assert write.body["metadata"] == {"uid": stored["metadata"]["uid"]}, "a namesake would be patched"
         assert capacity_of(api) == {
             f"{NVIDIA}.sliced.units": "11200k",
