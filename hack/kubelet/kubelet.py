@@ -44,7 +44,7 @@ class Kubelet:
         self._tell = tell
         self._resources: grpc.aio.Server | None = None
         self._admission = asyncio.Lock()
-        self._shown: dict[str, tuple[tuple[int, int], resources.PodResources]] = {}
+        self._shown: dict[str, tuple[tuple[int, int], bytes]] = {}
 
     @property
     def socket(self) -> Path:
@@ -125,17 +125,16 @@ class Kubelet:
                     else:
                         ids.difference_update(given)
 
-    async def _list(
-        self, _request: resources.ListPodResourcesRequest, _context: Context
-    ) -> resources.ListPodResourcesResponse:
-        answer = resources.ListPodResourcesResponse()
+    async def _list(self, _request: resources.ListPodResourcesRequest, _context: Context) -> bytes:
         shown = {uid: self._listing(uid, pod) for uid, pod in self.pods.items() if self.phases.get(uid) not in _ENDED}
         self._shown = shown
-        answer.pod_resources.extend(listing for _, listing in shown.values())
-        return answer
+        return b"".join(listing for _, listing in shown.values())
 
-    def _listing(self, uid: str, pod: Mapping[str, Any]) -> tuple[tuple[int, int], resources.PodResources]:
-        """Return a Pod's entry; a full node is asked at every allocation, so what has not changed is made once."""
+    def _listing(self, uid: str, pod: Mapping[str, Any]) -> tuple[tuple[int, int], bytes]:
+        """Return a listing of one Pod: joined, they are the listing of all.
+
+        A full node is asked at every allocation, so what has not changed is made once.
+        """
         revision = self.devices.revisions[uid], len(self.devices.endpoints)
         before = self._shown.get(uid)
         if before is not None and before[0] == revision:
@@ -145,7 +144,7 @@ class Kubelet:
             shown = listing.containers.add(name=container)
             for resource, ids in self.devices.held(uid, container).items():
                 shown.devices.add(resource_name=resource, device_ids=ids)
-        return revision, listing
+        return revision, resources.ListPodResourcesResponse(pod_resources=[listing]).SerializeToString()
 
 
 def _listed(pod: Mapping[str, Any]) -> list[str]:

@@ -32,12 +32,10 @@ def registration_handler(
 
 
 def pod_resources_handler(
-    lister: Callable[[resources.ListPodResourcesRequest, Context], Awaitable[resources.ListPodResourcesResponse]],
+    lister: Callable[[resources.ListPodResourcesRequest, Context], Awaitable[bytes]],
 ) -> grpc.GenericRpcHandler:
-    """Return the service that tells who holds which devices."""
-    method = grpc.unary_unary_rpc_method_handler(
-        lister, resources.ListPodResourcesRequest.FromString, resources.ListPodResourcesResponse.SerializeToString
-    )
+    """Return the service that tells who holds which devices; `lister` gives a listing that is encoded already."""
+    method = grpc.unary_unary_rpc_method_handler(lister, resources.ListPodResourcesRequest.FromString, bytes)
     return grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": method})
 
 
