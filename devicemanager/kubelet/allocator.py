@@ -312,9 +312,10 @@ def _kept_identity(records: Sequence[Record], before: Entry | None) -> list[Reco
 
 def _windows(ledger: Snapshot, own: ContainerKey) -> dict[CardKey, tuple[Placement, ...]]:
     windows: dict[CardKey, list[Placement]] = defaultdict(list)
-    for key, record in ledger.records:
-        if record.logical_placements and key != own:
-            windows[record.group_id, record.card_id] += record.logical_placements
+    for uid, charge in ledger.charged:
+        for record in charge.records:
+            if record.logical_placements and (uid, record.container) != own and ledger.counts(charge, record):
+                windows[record.group_id, record.card_id] += record.logical_placements
     return {key: tuple(placed) for key, placed in windows.items()}
 
 

@@ -62,8 +62,12 @@ class Snapshot:
             ((uid, record.container), record)
             for uid, charge in self.charged
             for record in charge.records
-            if stays_charged(record, terminated=charge.terminated, release_terminated=self.release_terminated)
+            if self.counts(charge, record)
         )
+
+    def counts(self, charge: Charge, record: Record) -> bool:
+        """Say whether a record of a charge still holds its card."""
+        return stays_charged(record, terminated=charge.terminated, release_terminated=self.release_terminated)
 
     @property
     def cards(self) -> Mapping[CardKey, CardUse]:
@@ -138,7 +142,7 @@ class NodeLedger:
         """Return (namespace, name) of Pods that the kubelet lists and nobody here knows."""
         accounts = self._accounts_of(self.pods(), self.groups())
         if accounts is not self._known[0]:
-            self._known = (accounts, frozenset(account.pod for account in accounts))
+            self._known = (accounts, frozenset([account.pod for account in accounts]))
         return sorted(word.pods.keys() - self._known[1])
 
     def entries(self, pod: Mapping[str, Any]) -> dict[str, Entry]:
@@ -161,7 +165,10 @@ class NodeLedger:
         """Return the ledger of now; `without` leaves one container's own holdings out, `more` adds fresh Pods."""
         groups = self.groups()
         accounts = self._accounts_of(self.pods(more), groups)
-        charges = [self._charge(account, without) for account in accounts]
+        overridden = {without[0], *self.reservations.pods()} if without else self.reservations.pods().keys()
+        charges = [
+            self._charge(account, without) if account.uid in overridden else account.charge for account in accounts
+        ]
         charged = tuple((account.uid, charge) for account, charge in zip(accounts, charges, strict=True))
         disagreements: list[str] = []
         if word is not None:
@@ -239,8 +246,6 @@ class NodeLedger:
 
     def _charge(self, account: Account, without: ContainerKey | None) -> Charge:
         held = self.reservations.of_pod(account.uid)
-        if not held and (without is None or without[0] != account.uid):
-            return account.charge
         records = [record for record in account.charge.records if record.container not in held]
         records += [record for _, r in sorted(held.items()) if r.entry is not None for record in r.entry.records]
         if without is not None and without[0] == account.uid:
