@@ -47,7 +47,7 @@ class Sizes:
     """How much of everything."""
 
     objects: int = 10_000
-    lists: int = 5
+    lists: int = 10
     gets: int = 2_000
     watchers: int = 300
     watch_s: float = 15.0
