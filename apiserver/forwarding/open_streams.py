@@ -3,7 +3,7 @@
 For: forwarders and connectors, which register; the server's shutdown, which ends them one after the other.
 In/Out: things that can be closed.
 Promises: after `refuse_new`, a stream that registers is closed at once; closing a stream ends its answer with a clean
-EOF.
+EOF; closing one that has ended by itself changes nothing, however long the last of its answer takes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Protocol
 
 from apiserver.rest.responses import Receive
@@ -60,20 +61,33 @@ class OpenStreams:
 
 
 class _Ending:
-    """A stream that is the task it runs in; closing it cancels the task between two messages."""
+    """A stream that is the task it runs in; closing it cancels the task between two messages.
+
+    Promises: whoever closes it after its block cancels nothing; of a cancellation by `close` nothing is left then.
+    """
 
     def __init__(self, task: asyncio.Task[Any] | None) -> None:
         self._task = task
-        self.is_closed = False
+        self._is_closed = False
 
     def close(self) -> None:
-        if self._task is not None and not self.is_closed:
-            self.is_closed = True
+        if self._task is not None and not self._is_closed:
+            self._is_closed = True
             self._task.cancel()
 
-    def absorb(self) -> bool:
-        """Take back the cancellation by `close`; False when somebody else wants the task to end as well."""
-        return self._task is not None and self.is_closed and self._task.uncancel() == 0
+    async def arrived(self) -> None:
+        """Wait for the cancellation that was asked for in the step that runs now."""
+        if self._is_closed:
+            await asyncio.sleep(0)
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        """Take the cancellation back, unless somebody else wants the task to end as well."""
+        task, self._task = self._task, None  # a shutdown that saw it open may still close it
+        left = task.uncancel() if task is not None and self._is_closed else 1
+        return left == 0 and isinstance(error, asyncio.CancelledError)
 
 
 async def until_ended(work: Coroutine[Any, Any, None], receive: Receive, open_streams: OpenStreams) -> None:
@@ -88,12 +102,10 @@ async def until_ended(work: Coroutine[Any, Any, None], receive: Receive, open_st
 
     gone = asyncio.create_task(leave(), name="relay-disconnect")
     try:
-        with open_streams.holding(stream):
-            await work
-            if stream.is_closed:
-                await asyncio.sleep(0)  # closed in the step that ended the work: the cancellation arrives here
-    except asyncio.CancelledError:
-        if not stream.absorb():
-            raise
+        with stream, open_streams.holding(stream):
+            try:
+                await work
+            finally:
+                await stream.arrived()
     finally:
         gone.cancel()
