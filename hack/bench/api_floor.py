@@ -30,7 +30,7 @@ _WITHIN_S = 60.0
 
 
 class Floor:
-    """The relay, and what leads to it; `namespace` is where its Service stands."""
+    """The relay, and what leads to it; `namespace` is where its Service stands. What never stood leaves nothing."""
 
     def __init__(self, control_plane: ControlPlane, folder: Path, *, namespace: str) -> None:
         self._admin = control_plane.admin
@@ -41,12 +41,19 @@ class Floor:
         command += ["-listen", f"127.0.0.1:{port}", "-from", self.path, "-to", "/apis/worker.gpustack.ai/v1alpha1"]
         with (folder / "relay.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        meta = {"name": "floor", "namespace": namespace}
+        try:
+            self._lead_to(port)
+            self._until_available()
+        except BaseException:
+            self.close()
+            raise
+
+    def _lead_to(self, port: int) -> None:
+        meta = {"name": "floor", "namespace": self._namespace}
         leads = {"type": "ExternalName", "externalName": "localhost"}
         self._admin.apply({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": leads})
         manifest = {"apiVersion": API_SERVICE.api_version, "kind": API_SERVICE.kind, "metadata": {"name": _NAME}}
         self._admin.apply({**manifest, "spec": {**_SERVED, "service": {**meta, "port": port}}})
-        self._until_available()
 
     def cpu_s(self) -> float:
         """Return the CPU seconds the relay has used, user and system."""
@@ -54,10 +61,10 @@ class Floor:
 
     def close(self) -> None:
         """End the relay and take away what led to it."""
-        self._admin.delete(API_SERVICE, _NAME)
-        self._admin.delete(SERVICE, "floor", self._namespace)
         self._process.kill()
         self._process.wait()
+        self._admin.delete(API_SERVICE, _NAME)
+        self._admin.delete(SERVICE, "floor", self._namespace)
 
     def _until_available(self) -> None:
         ends = time.monotonic() + _WITHIN_S
