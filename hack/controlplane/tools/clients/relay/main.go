@@ -3,7 +3,8 @@
 //
 // relay -kubeconfig FILE -listen 127.0.0.1:0 -from /apis/floor.example/v1 -to /apis/worker.gpustack.ai/v1alpha1
 //
-// It serves TLS with a certificate of its own making, which nobody can check.
+// It serves TLS with a certificate of its own making, which nobody can check. Its discovery names no resource: else the
+// cluster's own controllers would watch through it too, and wait for it when it is gone.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"flag"
+	"fmt"
 	"log"
 	"math/big"
 	"net/http"
@@ -65,9 +67,16 @@ func main() {
 			}
 		},
 	}
+	served := http.NewServeMux()
+	served.Handle(*from+"/", proxy)
+	served.HandleFunc(*from, func(answer http.ResponseWriter, _ *http.Request) {
+		answer.Header().Set("Content-Type", "application/json")
+		groupVersion := strings.TrimPrefix(*from, "/apis/")
+		fmt.Fprintf(answer, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":%q,"resources":[]}`, groupVersion)
+	})
 	server := &http.Server{
 		Addr:      *listen,
-		Handler:   proxy,
+		Handler:   served,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate()}},
 	}
 	log.Printf("listening on %s", *listen)
