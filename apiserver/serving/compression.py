@@ -38,9 +38,9 @@ class Compression:
 
 
 def is_stream(scope: Mapping[str, Any]) -> bool:
-    """Say whether an answer goes on for ever: its pieces must leave at once."""
-    query: bytes = scope["query_string"]
-    return b"watch=" in query or b"follow=" in query or b"/watch/" in scope["raw_path"]
+    """Say whether an answer may be closed at any moment: its pieces must leave at once, and none may be half packed."""
+    query, path = scope["query_string"], scope["raw_path"]
+    return b"watch=" in query or b"/watch/" in path or path.endswith(b"/log")
 
 
 class _Packer:

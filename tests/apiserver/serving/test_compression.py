@@ -20,6 +20,7 @@ def exchange(
     *,
     accept: str = "gzip",
     query: bytes = b"",
+    path: bytes = b"/apis/g/v1/things",
     code: int = 200,
     headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> list[dict[str, Any]]:
@@ -39,7 +40,7 @@ def exchange(
         raise AssertionError("nothing is read here")
 
     given = [(b"accept-encoding", accept.encode())] if accept else []
-    scope = {"type": "http", "headers": given, "query_string": query, "raw_path": b"/apis/g/v1/things"}
+    scope = {"type": "http", "headers": given, "query_string": query, "raw_path": path}
     asyncio.run(Compression(app)(scope, receive, send))
     return sent
 
@@ -55,6 +56,7 @@ def encoding_of(messages: list[dict[str, Any]]) -> str:
 
 LENGTH = (b"content-length", str(len(BIG)).encode())
 SHORT = (b"content-length", str(SMALLEST - 1).encode())
+LOG = b"/apis/g/v1/namespaces/a/things/b/log"
 ROWS: dict[str, tuple[dict[str, Any], bool]] = {
     "a stream of unknown length": ({}, True),
     "a large answer": ({"headers": (LENGTH,)}, True),
@@ -63,7 +65,9 @@ ROWS: dict[str, tuple[dict[str, Any], bool]] = {
     "another coding": ({"accept": "br"}, False),
     "refused": ({"accept": "gzip;q=0"}, False),
     "a watch": ({"query": b"watch=1"}, False),
-    "a followed log": ({"query": b"follow=true"}, False),
+    "a followed log": ({"path": LOG, "query": b"follow=true"}, False),
+    "a log that may be closed before its end": ({"path": LOG}, False),
+    "what is called log": ({"path": b"/apis/g/v1/namespaces/a/things/catalog"}, True),
     "packed already": ({"headers": ((b"content-encoding", b"gzip"),)}, False),
     "no success": ({"code": 404}, False),
     "not modified": ({"code": 304}, False),
