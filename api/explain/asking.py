@@ -116,15 +116,18 @@ def _by_kueue(workload: Object | None) -> dict[str, int]:
 
 
 def _instance_quota(evidence: Evidence) -> dict[str, int]:
+    """Return what its Pod will cost; nothing for a partition, whose units the webhook alone knows."""
     maker = as_str(at(evidence.instance_type, "status", "detail", "manufacturer"))
-    cost = 0
-    for demand in _instance_demands(evidence):
+    wanted, cost = _instance_demands(evidence), 0
+    for demand in wanted:
         if demand.family is Family.SLICED:
             cost += demand.cards * demand.units_per_card
         elif demand.family is Family.EXCLUSIVE:
             cost += demand.cards * CREDITS_PER_ACCELERATOR
     if maker and cost:
         return {CREDITS_PREFIX + maker: cost * 1000}
+    if wanted:
+        return {}
     cpu = _milli(quantity_or_zero(at(evidence.instance, "spec", "resources", "cpu")))
     return {CPU: cpu} if cpu else {}
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api.explain.asking import demands, described, unit_of
-from api.explain.evidence import NO_NUMBERS, Evidence, Gate, Numbers, State, Verdict, in_units, words
-from api.explain.pinning import remedy, stranger
+from api.explain.evidence import NO_NUMBERS, Evidence, Gate, Numbers, Object, State, Verdict, in_units, quoted, words
+from api.explain.pinning import ELSEWHERE, pinned, remedy, stranger
 from api.explain.room import accelerator_key, rooms
 from api.pod_requests import Demand
-from nodefeature.fields import as_maps, as_str, at, condition_of, has_condition, labels_of
+from nodefeature.fields import as_maps, as_str, at, condition_of, has_condition, labels_of, name_of
 from nodefeature.kinds import CLUSTER_QUEUE, DEVICES
 from nodefeature.labels import QUEUE_NAME
 from nodefeature.quantity import quantity_or_zero
@@ -26,11 +26,15 @@ from nodefeature.resource_names import Family
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The demand that decides, its figures, and the most that one empty node of the pool has."""
+    """The demand that decides, its figures, and the most that one empty node of the pool has.
+
+    With `pin` the figures are those of that node alone: no other counts for an Instance that insists on it.
+    """
 
     demand: Demand | None = None
     numbers: Numbers = NO_NUMBERS
     ceiling: int | None = None
+    pin: str = ""
 
     @property
     def misses(self) -> bool:
@@ -121,19 +125,31 @@ def _missed(evidence: Evidence, fit: Fit, said: str, *, rejected: bool) -> Verdi
     if stranger(evidence):  # the scheduler's gate says so; the figures are those of other nodes
         return _verdict(State.WAITING, reason, fit, remedy(evidence))
     if fit.misses and fit.ceiling is not None and (fit.numbers.asked or 0) > fit.ceiling and not fit.numbers.at_least:
-        most = f"Ask for at most {fit.ceiling}, or add nodes that have more"
-        return _verdict(State.REFUSED, f"{reason}; no node of the pool has more than {fit.ceiling}", fit, most)
+        return _beyond(reason, fit)
     unread = evidence.unread_reason(DEVICES, CLUSTER_QUEUE)
     if not fit.misses:
         return _verdict(State.WAITING, reason, fit, unread or "Nothing to do: it is judged again")
-    more = (fit.numbers.asked or 0) - (fit.numbers.largest or 0)
+    more = in_units((fit.numbers.asked or 0) - (fit.numbers.largest or 0), fit.numbers.unit)
+    if fit.pin:
+        return _verdict(State.WAITING, reason, fit, f"{more} more must become free on node {fit.pin}; or {ELSEWHERE}")
     where = f"; {fit.numbers.largest_at} is nearest" if fit.numbers.largest_at else ""
-    return _verdict(State.WAITING, reason, fit, f"{in_units(more, fit.numbers.unit)} more on one node{where}")
+    return _verdict(State.WAITING, reason, fit, f"{more} more on one node{where}")
+
+
+def _beyond(reason: str, fit: Fit) -> Verdict:
+    """Say that not even an empty node would do."""
+    nobody = "that node has no" if fit.pin else "no node of the pool has"
+    instead = f"; or {ELSEWHERE}" if fit.pin else ", or add nodes that have more"
+    text = f"{reason}; {nobody} more than {fit.ceiling}"
+    return _verdict(State.REFUSED, text, fit, f"Ask for at most {fit.ceiling}{instead}")
 
 
 def _nearest(fit: Fit) -> str:
     if fit.demand is None or not fit.misses:
         return ""
+    if fit.pin:
+        there = f"on node {fit.pin}, which spec.nodeName names; it has {fit.numbers.largest}"
+        return f"{described(fit.demand)} must be {there}"
     best = f"best node {fit.numbers.largest_at} has" if fit.numbers.largest_at else "the best node has"
     return f"{described(fit.demand)} must be on one node; {best} {fit.numbers.largest}"
 
@@ -141,8 +157,9 @@ def _nearest(fit: Fit) -> str:
 def _fit(evidence: Evidence, demand: Demand) -> Fit:
     unit = unit_of(demand)
     key = as_str(at(evidence.instance_type, "spec", "acceleratorGroup")) or accelerator_key(evidence.flavors)
-    found = rooms(evidence.devices, demand, key, evidence.flavors) if key else []
-    partial = DEVICES.plural in evidence.partial
+    pin, of_pin = quoted(pinned(evidence)), _of_pin(evidence)
+    found = rooms(of_pin or evidence.devices, demand, key, evidence.flavors) if key else []
+    partial = DEVICES.plural in evidence.partial and not of_pin
     if not found and (partial or evidence.unread_reason(DEVICES) or not evidence.devices):
         return Fit(demand, _from_views(evidence, demand, unit))
     best = found[0] if found else None
@@ -154,7 +171,13 @@ def _fit(evidence: Evidence, demand: Demand) -> Fit:
         largest_at=best.node if best and best.free else "",
         at_least=partial,
     )
-    return Fit(demand, numbers, max((room.capacity for room in found), default=0))
+    return Fit(demand, numbers, max((room.capacity for room in found), default=0), pin if of_pin else "")
+
+
+def _of_pin(evidence: Evidence) -> list[Object]:
+    """Return the one ledger that counts for an Instance pinned to a node of its pool; none when it was not read."""
+    pin = pinned(evidence)
+    return [each for each in evidence.devices if pin and name_of(each) == pin]
 
 
 def _from_views(evidence: Evidence, demand: Demand, unit: str) -> Numbers:

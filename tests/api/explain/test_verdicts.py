@@ -49,6 +49,11 @@ PLAIN = {key: value for key, value in pool_node_labels().items() if "nvidia" not
 NO_POD: dict[str, Any] = {"pod": None, "workload": None}
 ADMITTED = {"workload": reserved(admitted=True, checks=[check("Ready", "the pool has enough free cards")])}
 FULL = [ledger("gpu-01", 100, 0, 0, 0, mode=1), ledger("gpu-02", 100, 100, 0, 0, mode=1)]
+PINNED: dict[str, Any] = {
+    "instance": instance(nodeName="gpu-01"),
+    "node": node("gpu-01"),
+    "devices": [ledger("gpu-01", 0, 0, 0, 0, mode=1), ledger("gpu-02", 100, 100, 100, 100, mode=1)],
+}
 RETRY = (
     "no node has enough free cards of nvidia-h100, exclusive: needs 4 free cards on one node; best node gpu-02 has 2"
 )
@@ -407,6 +412,25 @@ ROWS = {
     "pinned inside the pool": Row(
         {"pod": pod(EIGHT), "instance": instance(nodeName="n1"), "node": node()}, Gate.QUOTA, reason="8 cards asked"
     ),
+    "pinned to a full node of the pool, quota given back after a Retry": Row(
+        PINNED | {"workload": workload(EVICTED, checks=[check("Pending", "Reset to Pending")], status=AGAIN)},
+        Gate.CARD_CHECK,
+        reason="1 whole card must be on node gpu-01, which spec.nodeName names; it has 0",
+        advice="1 card more must become free on node gpu-01; or stop the Instance, set spec.nodeName",
+        numbers={"unit": "cards", "asked": 1, "free": 0, "largest": 0, "largest_at": ""},
+    ),
+    "pinned to a node of the pool that can never hold it": Row(
+        PINNED
+        | {
+            "pod": pod(EIGHT),
+            "workload": workload(EVICTED, checks=[check("Pending", "Reset to Pending")], status=AGAIN),
+            "devices": [ledger("gpu-01", 0, 0, mode=1), ledger("gpu-02", *[100] * 8)],
+        },
+        Gate.CARD_CHECK,
+        State.REFUSED,
+        "node gpu-01, which spec.nodeName names; it has 0; that node has no more than 2",
+        "Ask for at most 2; or stop the Instance, set spec.nodeName to another node or to nothing",
+    ),
     "pinned, and the pool cannot be read": Row(
         {
             "instance": instance(nodeName="n1"),
@@ -578,6 +602,12 @@ def test_a_pod_without_a_queue_meets_two_gates() -> None:
 def test_a_stopped_instance_is_asked_nothing() -> None:
     gates = explain(evidence(**ROWS["stopped"].given)).gates
     assert {verdict.reason for verdict in gates[1:]} == {"Not asked: the Instance is stopped"}
+
+
+def test_a_partition_without_a_pod_is_not_counted_in_cores() -> None:
+    wanted = {"accelerator": "1", "acceleratorPartitionedProfile": "3g.40gb", "cpu": "5"}
+    gates = explain(evidence(**NO_POD, instance=instance(stop=True, resources=wanted))).gates
+    assert gates[1].numbers.asked is None, "what a partition costs is not known before the webhook has written it"
 
 
 HOSTILE = {
