@@ -94,6 +94,25 @@ def _command_problems(spec: Mapping[str, Any]) -> list[Problem]:
     return [found for index, word in words for found in _without_nul(f"spec.command[{index}]", word)]
 
 
+def _mount_problems(spec: Mapping[str, Any]) -> list[Problem]:
+    return _path_problems("spec.volumeMount", spec.get("volumeMount"))
+
+
+def _volume_problems(spec: Mapping[str, Any]) -> list[Problem]:
+    problems: list[Problem] = []
+    for index, volume in enumerate(as_maps(spec.get("additionalVolumes"))):
+        path = f"spec.additionalVolumes[{index}]"
+        problems += _path_problems(f"{path}.mountPath", volume.get("mountPath"))
+        problems += _without_nul(f"{path}.subPath", volume.get("subPath"))
+    return problems
+
+
+def _path_problems(path: str, mount: object) -> list[Problem]:
+    """Return why a container could have nothing mounted there: `:` divides the parts of a mount."""
+    problems = require(":" not in as_str(mount), path, mount, "must not contain ':'")
+    return problems + list(_without_nul(path, mount))
+
+
 def _reference_problems(name: str, spec: Mapping[str, Any]) -> list[Problem]:
     named = as_str(at(spec, name, "name"))  # an empty one asks for none
     return require(not named or is_object_name(named), f"spec.{name}.name", named, OBJECT_NAME_RULE)
@@ -109,5 +128,7 @@ _RULES: Mapping[str, Callable[[Mapping[str, Any]], list[Problem]]] = {
     "image": _image_problems,
     "command": _command_problems,
     "env": _env_problems,
+    "volumeMount": _mount_problems,
+    "additionalVolumes": _volume_problems,
     **{name: partial(_reference_problems, name) for name in _REFERENCES},
 }
