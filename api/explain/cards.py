@@ -15,9 +15,10 @@ from api.explain.asking import demands, described, unit_of
 from api.explain.evidence import NO_NUMBERS, Evidence, Gate, Numbers, Object, State, Verdict, in_units, quoted, words
 from api.explain.pinning import ELSEWHERE, pinned, remedy, stranger
 from api.explain.room import accelerator_key, rooms
+from api.instance_status import is_held_by_kueue
 from api.pod_requests import Demand
 from nodefeature.fields import as_maps, as_str, at, condition_of, has_condition, labels_of, name_of
-from nodefeature.kinds import CLUSTER_QUEUE, DEVICES
+from nodefeature.kinds import CLUSTER_QUEUE, DEVICES, WORKLOAD
 from nodefeature.labels import QUEUE_NAME
 from nodefeature.quantity import quantity_or_zero
 from nodefeature.queue_names import NODE_DEVICES_CHECK
@@ -50,6 +51,8 @@ def judge(evidence: Evidence) -> Verdict:
     if not labels_of(evidence.pod).get(QUEUE_NAME):
         return _verdict(State.PASSED, "No queue, no card check: the node's device plugin decides alone", fit)
     workload = evidence.workload
+    if workload is None and not evidence.unread_reason(WORKLOAD) and not is_held_by_kueue(evidence.pod):
+        return _verdict(State.PASSED, "Kueue does not hold the Pod back", _calm(fit))
     put_out = has_condition(workload, "Evicted") or has_condition(workload, "Requeued", "False")
     if put_out:
         return _put_out(evidence, fit)

@@ -599,6 +599,16 @@ def test_a_pod_without_a_queue_meets_two_gates() -> None:
     assert answer.summary == "Ready on node n1: it waits for nothing."
 
 
+@pytest.mark.parametrize("bound", [True, False], ids=["it runs", "it has no node yet"])
+def test_a_pod_that_kueue_does_not_hold_has_no_card_check(bound: bool) -> None:
+    free = running() if bound else pod(gated=False)
+    answer = explain(evidence(instance=None, instance_type=None, pod=free, workload=None))
+    assert [answer.gates[2].state, answer.gates[2].reason] == [State.PASSED, "Kueue does not hold the Pod back"]
+    assert answer.gates[2].numbers.free is None
+    waits = None if bound else Gate.SCHEDULER
+    assert answer.waiting_at is waits
+
+
 def test_a_stopped_instance_is_asked_nothing() -> None:
     gates = explain(evidence(**ROWS["stopped"].given)).gates
     assert {verdict.reason for verdict in gates[1:]} == {"Not asked: the Instance is stopped"}
