@@ -137,7 +137,10 @@ class Instance:
             return DONE
         pod = await self.look.own_pod(instance)
         if pod is None:
-            await self._patch_finalizers(instance, [f for f in finalizers if f != LOCKED])
+            try:
+                await self._patch_finalizers(instance, [f for f in finalizers if f != LOCKED])
+            except NotFound:
+                return DONE  # gone already: the cache is behind
             log.info("instance released", extra={"kind": INSTANCE.kind})
             return DONE
         status = leaving_status(instance, DELETING, Reason.DELETING, "", self._now())

@@ -204,3 +204,18 @@ def test_pods_with_nulls(odd: Any) -> None:
     world.run()
     assert world.status["phase"]
     assert world.run(100) == []
+
+
+def test_an_instance_that_goes_while_its_lock_is_taken_off_is_done() -> None:
+    """A cache behind the server shows it once more: nothing is left to do, and nothing is wrong."""
+    gone = instance()
+    gone["metadata"] |= {"deletionTimestamp": BORN, "finalizers": ["gpustack.ai/locked"]}
+    world = World((INSTANCE, gone))
+
+    def go_first(request: Any) -> None:
+        if request.method == "PATCH" and world.instance is not None:
+            world.api.remove(INSTANCE, "box", NS)
+
+    world.api.faults.append(go_first)
+    assert world.run() == []
+    assert world.instance is None
