@@ -89,6 +89,8 @@ def _check_operations(value: Any) -> None:
 def _json_patch(live: Mapping[str, Any], operations: list[Any]) -> dict[str, Any]:
     try:
         result = _operated(copy.deepcopy(dict(live)), operations)
+    except jsonpatch.JsonPatchTestFailed as error:  # its own text names types of Python
+        raise _unfit("a test operation found another value than it names") from error
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise _unfit(status.cut(str(error))) from error
     except (TypeError, KeyError, ValueError, IndexError, AttributeError, RecursionError) as error:

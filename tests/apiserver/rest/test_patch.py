@@ -105,6 +105,12 @@ def test_patches_that_do_not_fit_are_422(row: tuple[str, Any]) -> None:
     assert refused.value.code == 422
 
 
+def test_a_failed_test_says_so_without_words_of_ours() -> None:
+    with pytest.raises(Refusal) as refused:
+        read(orjson.dumps([{"op": "test", "path": "/a", "value": "x"}]), JSON, SUPPORTED).apply({"a": "y"})
+    assert refused.value.message.endswith("a test operation found another value than it names")
+
+
 def test_what_a_patch_copies_is_bounded() -> None:
     doubling = [{"op": "add", "path": "/l", "value": ["x"]}, *[{"op": "copy", "from": "/l", "path": "/l/-"}] * 60]
     patch = read(orjson.dumps(doubling), JSON, SUPPORTED)
