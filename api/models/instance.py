@@ -46,13 +46,23 @@ class EnvironmentVariable(Model):
 
 
 class Resources(Model):
-    """What the Instance asks for; 0 leaves the choice to the InstanceType's unit."""
+    """What the Instance asks for; what is left out comes from the InstanceType's unit."""
 
-    cpu: Quantity = "0"
-    ram: Quantity = "0"
-    local_storage: Quantity = "0"
+    cpu: Quantity = Field(
+        default="0",
+        description="Cores; 0 takes the unit's, as anything does on a type with cards"
+        " while setting instance-general-resources-overcommit is true",
+    )
+    ram: Quantity = Field(
+        default="0",
+        description="For example 16Gi; 0 takes the unit's, as anything does"
+        " while setting instance-general-resources-overcommit is true",
+    )
+    local_storage: Quantity = Field(default="0", description="0 takes 15Gi, or what the type has when that is less")
     accelerator: Quantity | None = Field(
-        default=None, description="Number of accelerators", json_schema_extra={"nullable": True}
+        default=None,
+        description="Cards; left out it is 1 on a type that has any, 0 asks for none but with a slice or partition",
+        json_schema_extra={"nullable": True},
     )
     accelerator_sliced_memory_percentage: Percent | None = Field(
         default=None, description="Memory of a slice; 0 asks for whole cards"

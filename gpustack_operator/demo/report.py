@@ -89,6 +89,7 @@ def further(kubeconfig: Path, logs: Path, add_to_path: Path | None = None) -> st
         "kubectl get devices -o yaml h100-01              # inventory and ledger of one node",
         "kubectl get resourceflavors,clusterqueues        # what stands behind the pools",
         "kubectl get localqueues -n default               # a namespace's entrance to each pool",
+        "kubectl create ns team --dry-run=client -o yaml | kubectl create -f -  # creates here are JSON or YAML",
         "kubectl get instancetypes -w                     # in a second shell, while the next two lines run",
         "kubectl label node rtx4090-01 gpustack.ai/managed=false --overwrite  # watch its pool empty",
         "kubectl label node rtx4090-01 gpustack.ai/managed=true --overwrite   # and fill again within a minute",

@@ -56,6 +56,7 @@ def test_further() -> None:
     assert "export KUBECONFIG=/x/kubeconfig" in lines
     assert "/x/logs/controllers.log" in lines
     assert "export PATH" not in lines
+    assert "--dry-run=client -o yaml | kubectl create -f -" in lines, "kubectl creates built-in kinds in protobuf"
 
 
 def test_further_begins_with_the_path_and_ends_with_what_does_not_return() -> None:
