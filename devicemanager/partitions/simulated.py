@@ -2,8 +2,9 @@
 
 For: replayed machines, benches, tests. In: cards and the placements their driver calls legal. Out: a driver.
 Promises: as strict as a real one: illegal or overlapping placements, instances in use and unknown instances are
-refused; numbers of destroyed instances are given out again, uuids never. Faults, other people's instances and lost
-placements can be arranged.
+refused; numbers of destroyed instances are given out again, uuids never, nor by the cards of a later process, which
+begin empty while markers of before are still there. Faults, other people's instances and lost placements can be
+arranged.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from devicemanager.injection.driver_faults import DriverFault
 from devicemanager.partitions.port import CardState, Gone, InUse, LiveInstance, ProfileOffer
 from nodefeature.profiles import normalize_profile
 
-_SPACE = uuid.UUID("6f1c7f0e-3d0b-5f0a-9c39-6a3c1f5f1e55")
-
 
 class SimulatedCards:
     """Cards in partition mode; safe to call from several threads."""
@@ -31,7 +30,6 @@ class SimulatedCards:
         self._used: set[tuple[str, int]] = set()
         self._faults: dict[str, list[DriverFault]] = {"read": [], "create": [], "destroy": []}
         self._stolen: list[tuple[str, Placement, int]] = []
-        self._serial = 0
         self._lock = threading.Lock()
 
     def cards(self) -> tuple[str, ...]:
@@ -107,9 +105,7 @@ class SimulatedCards:
     def _add(self, card_id: str, placement: Placement, compute_slices: int) -> LiveInstance:
         live = self._of(card_id)
         number = next(n for n in range(1, len(live) + 2) if n not in live)
-        self._serial += 1
-        name = f"MIG-{uuid.uuid5(_SPACE, f'{card_id}/{self._serial}')}"
-        live[number] = LiveInstance(number, 0, name, compute_slices, placement)
+        live[number] = LiveInstance(number, 0, f"MIG-{uuid.uuid4()}", compute_slices, placement)
         return live[number]
 
     def _maybe_fail(self, operation: str) -> None:
