@@ -87,12 +87,15 @@ class Listing:
         self._call = self._channel.unary_unary(
             _LIST,
             request_serializer=resources.ListPodResourcesRequest.SerializeToString,
-            response_deserializer=_as_is,
+            response_deserializer=resources.ListPodResourcesResponse.FromString,
         )
 
-    async def list(self, *, timeout_s: float) -> bytes:
-        """Return the kubelet's listing as it came; grpc.aio.AioRpcError when it says nothing."""
-        answer: bytes = await self._call(resources.ListPodResourcesRequest(), timeout=timeout_s)
+    async def list(self, *, timeout_s: float) -> resources.ListPodResourcesResponse | None:
+        """Return the kubelet's listing, None when what it says is none; grpc.aio.AioRpcError when it says nothing."""
+        # gRPC gives None for what its reader does not understand.
+        answer: resources.ListPodResourcesResponse | None = await self._call(
+            resources.ListPodResourcesRequest(), timeout=timeout_s
+        )
         return answer
 
     async def close(self) -> None:

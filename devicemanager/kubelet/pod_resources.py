@@ -15,7 +15,6 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from devicemanager.kubelet.methods import Listing
 from devicemanager.ledger.kubelet_word import Held, KubeletWord, PodName, word_of
@@ -25,10 +24,6 @@ log = logging.getLogger(__name__)
 
 POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 _TIMEOUT_S = 2.0
-_ENTRY = 0x0A
-"""Field 1, a message: `pod_resources` of a listing."""
-_MORE = 0x80
-"""In a length, another byte follows."""
 
 
 class PodResources:
@@ -66,16 +61,19 @@ class PodResources:
         except grpc.aio.AioRpcError as refused:
             self._say(f"{refused.code().name}: {refused.details()}")
             return None
-        try:
-            listed = [(raw, self._read.get(raw) or _read(raw)) for raw in entries_of(answer)]
-        except DecodeError:
+        if answer is None:
             self._say("its answer is no listing")
             return None
         self._say("")
-        self._read = dict(listed)
-        return word_of(row for _, row in listed)
+        before, self._read = self._read, {}
+        listed = []
+        for pod in answer.pod_resources:
+            raw = pod.SerializeToString()
+            row = self._read[raw] = before.get(raw) or _read(pod)
+            listed.append(row)
+        return word_of(listed)
 
-    async def _listing(self) -> bytes:
+    async def _listing(self) -> resources.ListPodResourcesResponse | None:
         """Ask on the open line; when there is none, or the kubelet that held its other end is gone, on a new one."""
         if self._line is not None:
             try:
@@ -99,36 +97,7 @@ class PodResources:
         self._trouble = trouble
 
 
-def entries_of(listing: bytes) -> list[bytes]:
-    """Return the encoded entries of a listing, one a Pod; raises DecodeError for what is none.
-
-    A full node is asked at every allocation and mostly says of each Pod what it has said before: cutting costs a tenth
-    of decoding.
-    """
-    entries, at = [], 0
-    while at < len(listing):
-        key, size, at = listing[at], listing[at + 1 : at + 2], at + 2
-        if key != _ENTRY or not size:
-            return _decoded_entries(listing)
-        length = size[0]
-        if length >= _MORE:  # of two bytes up to 16 KiB, which no Pod's devices need
-            high = listing[at : at + 1]
-            if not high or high[0] >= _MORE:
-                return _decoded_entries(listing)
-            length, at = length - _MORE + high[0] * _MORE, at + 1
-        entries.append(listing[at : at + length])
-        at += length
-    return entries if at == len(listing) else _decoded_entries(listing)
-
-
-def _decoded_entries(listing: bytes) -> list[bytes]:
-    """Return the entries of a listing that is written in some other way, by the library's reader."""
-    decoded = resources.ListPodResourcesResponse.FromString(listing)
-    return [pod.SerializeToString() for pod in decoded.pod_resources]
-
-
-def _read(entry: bytes) -> tuple[PodName, Held]:
-    pod = resources.PodResources.FromString(entry)
+def _read(pod: resources.PodResources) -> tuple[PodName, Held]:
     held: dict[str, dict[str, frozenset[str]]] = {}
     for container in pod.containers:
         ids: dict[str, frozenset[str]] = {}
